@@ -122,32 +122,57 @@ pub(crate) async fn withdraw(client: &Client, name: &str) -> kube::Result<usize>
     Ok(gone.len())
 }
 
-/// Posts an Event on the Node.
+/// What an Event is about.
+pub(crate) struct Subject<'a> {
+    pub(crate) kind: &'static str,
+    /// Empty for an object without one.
+    pub(crate) namespace: &'a str,
+    pub(crate) name: &'a str,
+    pub(crate) uid: &'a str,
+}
+
+/// Posts a warning Event of this host.
 ///
 /// # Errors
 /// The API server's.
 pub(crate) async fn warn(
     client: &Client,
-    name: &str,
-    node: &ApiNode,
+    host: &str,
+    Subject {
+        kind,
+        namespace,
+        name,
+        uid,
+    }: &Subject<'_>,
+    reason: &str,
     text: &str,
 ) -> kube::Result<()> {
     let now = Timestamp::now();
-    let event_name = format!("{name}.{:x}", now.as_millisecond());
-    let event = json!({
+    let mut about = json!({ "apiVersion": "v1", "kind": kind, "name": name, "uid": uid });
+    let namespace = match *namespace {
         // The namespace of Events about objects without one.
-        "metadata": { "name": event_name, "namespace": "default" },
-        "involvedObject": { "apiVersion": "v1", "kind": "Node", "name": name, "uid": node.uid },
+        "" => "default",
+        namespace => {
+            about["namespace"] = namespace.into();
+            namespace
+        }
+    };
+    let event = json!({
+        "metadata": {
+            "name": format!("{name}.{:x}", now.as_nanosecond()),
+            "namespace": namespace,
+        },
+        "involvedObject": about,
         "type": "Warning",
-        "reason": "PutBackTooOften",
+        "reason": reason,
         "message": text,
-        "source": { "component": "podwire-node", "host": name },
+        "source": { "component": "podwire-node", "host": host },
         "count": 1,
         "firstTimestamp": now.to_string(),
         "lastTimestamp": now.to_string(),
     });
     let event: Event = serde_json::from_value(event).map_err(kube::Error::SerdeError)?;
-    let events = Api::<Event>::namespaced(client.clone(), "default");
+    let events = Api::<Event>::namespaced(client.clone(), namespace);
     events
         .create(&PostParams::default(), &event)
         .await

@@ -15,6 +15,7 @@ pub(crate) type Name = (String, String);
 /// The part of a service that concerns the host.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Service {
+    pub(crate) uid: String,
     pub(crate) cluster_ips: Vec<IpAddr>,
     /// External IPs, and those of a load balancer that forwards packets to the node.
     pub(crate) external_ips: Vec<IpAddr>,
@@ -187,6 +188,7 @@ impl Service {
             })
         });
         Some(Self {
+            uid: service.uid().unwrap_or_default(),
             cluster_ips,
             external_ips: parsed(spec.external_ips.iter().flatten()),
             balancer_ips: parsed(balancer.filter_map(|it| it.ip.as_ref())),

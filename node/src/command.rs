@@ -27,6 +27,7 @@ use crate::keep::{Node, NodeError};
 use crate::kept::{self, Kept};
 use crate::look::{Connections, Goal, Look};
 use crate::preflight::Preflight;
+use crate::role::role;
 use crate::settings::{ApiArgs, PlaceArgs, Places, SettingsArgs, SettingsError, loopback};
 use crate::southbound::SouthboundError;
 use crate::watch::Watch;
@@ -158,6 +159,8 @@ enum Failure {
     Southbound(#[from] SouthboundError),
     #[error("start the asynchronous runtime: {0}")]
     Runtime(std::io::Error),
+    #[error("read what podwire node run has recorded: {0}")]
+    Record(std::io::Error),
     #[error("write the answer: {0}")]
     Output(#[from] std::io::Error),
     #[error("raise the limit of open files: {0}")]
@@ -252,13 +255,17 @@ impl Verb {
             Self::Show(ShowArgs { wanted, output }) => {
                 let (goal, _, places) = wanted.goal().await?;
                 let (look, journal) = look(&goal, &places).await?;
+                let run = role(&places.directory).map_err(Failure::Record)?;
+                let run = run.filter(|role| role.runs);
                 let kept = kept::read(&places.directory);
+                let (undos, run) = (journal.undos(), run.as_ref());
                 let text = match output {
-                    Format::Text => show::items(&look, journal.undos(), &kept),
-                    Format::Json => format!("{:#}\n", show::json(&look, journal.undos(), &kept)),
+                    Format::Text => show::items(&look, undos, &kept, run),
+                    Format::Json => format!("{:#}\n", show::json(&look, undos, &kept, run)),
                 };
                 say(&text)?;
-                Ok(ExitCode::from(if show::is_well(&look) { 0 } else { TO_DO }))
+                let is_well = show::is_well(&look, run);
+                Ok(ExitCode::from(if is_well { 0 } else { TO_DO }))
             }
             Self::Init(wanted) => {
                 let (goal, api, places) = wanted.goal().await?;

@@ -64,6 +64,7 @@ pub(crate) struct Metrics {
     put_back: Family<Kind, Counter>,
     fights: Counter,
     well: Gauge,
+    refused: Gauge,
 }
 
 impl Kept {
@@ -105,6 +106,11 @@ impl Kept {
         self.metrics.well.set(is_well.into());
     }
 
+    pub(crate) fn refused(&self, services: usize) {
+        let services = i64::try_from(services).unwrap_or(i64::MAX);
+        self.metrics.refused.set(services);
+    }
+
     /// Records the state of the run.
     pub(crate) fn state(&self, well: bool, status: &str) {
         let status = status.to_owned();
@@ -144,6 +150,7 @@ impl Default for Metrics {
             put_back: Family::default(),
             fights: Counter::default(),
             well: Gauge::default(),
+            refused: Gauge::default(),
         };
         let registry = &mut metrics.registry;
         registry.register(
@@ -160,6 +167,11 @@ impl Default for Metrics {
             "podwire_node_well",
             "Whether every item is as it should be",
             metrics.well.clone(),
+        );
+        registry.register(
+            "podwire_node_services_refused",
+            "Services that are left out because nft refuses them",
+            metrics.refused.clone(),
         );
         metrics
     }

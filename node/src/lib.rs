@@ -27,6 +27,7 @@ mod firewalld;
 mod journal;
 mod keep;
 mod kept;
+mod left_out;
 mod look;
 mod mac;
 mod nft;

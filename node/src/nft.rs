@@ -15,12 +15,15 @@ pub(crate) enum NftError {
     Start(std::io::Error),
     #[error("nft refused {what}: {said}")]
     Refused { what: &'static str, said: String },
-    #[error("nft listed {table} in a form that is not understood: {source}")]
+    #[error("nft listed {of} in a form that is not understood: {source}")]
     Json {
-        table: &'static str,
+        of: &'static str,
         source: serde_json::Error,
     },
 }
+
+/// How much of its messages is kept: it repeats each line that it refuses.
+const MOST_SAID: usize = 600;
 
 /// podwire's own processes that change something, until nftables has reported it.
 static OURS: Mutex<BTreeSet<u32>> = Mutex::new(BTreeSet::new());
@@ -34,8 +37,7 @@ pub(crate) fn was_ours(pid: u32) -> bool {
 
 /// The tables of this machine, each with its family first.
 pub(crate) async fn tables() -> Result<BTreeSet<String>, NftError> {
-    let listed = nft("to list tables", &["-j", "list", "tables"], None).await?;
-    let listed = parse("the tables", &listed)?;
+    let listed = listed("to list tables", "the tables", &["tables"]).await?;
     let tables = objects(&listed).filter_map(|object| {
         let table = object.get("table")?;
         Some(format!(
@@ -49,21 +51,14 @@ pub(crate) async fn tables() -> Result<BTreeSet<String>, NftError> {
 
 /// The chains of all tables, without their rules.
 pub(crate) async fn chains() -> Result<Value, NftError> {
-    let listed = nft("to list chains", &["-j", "list", "chains"], None).await?;
-    parse("the chains", &listed)
+    listed("to list chains", "the chains", &["chains"]).await
 }
 
 /// Lists a table of podwire's; None if it does not exist.
 pub(crate) async fn list(table: &'static str) -> Result<Option<Value>, NftError> {
     let (family, name) = table.split_once(' ').unwrap_or(("inet", table));
-    match nft(
-        "to list our table",
-        &["-j", "list", "table", family, name],
-        None,
-    )
-    .await
-    {
-        Ok(listed) => Ok(Some(parse(table, &listed)?)),
+    match listed("to list our table", table, &["table", family, name]).await {
+        Ok(listed) => Ok(Some(listed)),
         Err(NftError::Refused { said, .. }) if said.contains("No such file") => Ok(None),
         Err(error) => Err(error),
     }
@@ -72,13 +67,22 @@ pub(crate) async fn list(table: &'static str) -> Result<Option<Value>, NftError>
 /// Lists a map of a table of ours.
 pub(crate) async fn list_map(table: &'static str, map: &str) -> Result<Value, NftError> {
     let (family, name) = table.split_once(' ').unwrap_or(("inet", table));
-    let listed = nft(
-        "to list a map",
-        &["-j", "list", "map", family, name, map],
-        None,
-    )
-    .await?;
-    parse(table, &listed)
+    listed("to list a map", table, &["map", family, name, map]).await
+}
+
+/// Protocols and the like are numbers: nft takes names from files that an image need not have.
+async fn listed(
+    what: &'static str,
+    of: &'static str,
+    arguments: &[&str],
+) -> Result<Value, NftError> {
+    let arguments = [&["-n", "-j", "list"], arguments].concat();
+    let text = nft(what, &arguments, "", false).await?;
+    // nft 1.0.6 prints nothing if there are no tables.
+    match text.trim() {
+        "" => Ok(Value::Null),
+        text => serde_json::from_str(text).map_err(|source| NftError::Json { of, source }),
+    }
 }
 
 /// The objects in a list.
@@ -88,14 +92,20 @@ pub(crate) fn objects(listed: &Value) -> impl Iterator<Item = &Value> {
 
 /// Runs a script, wholly or not at all.
 pub(crate) async fn run(what: &'static str, script: &str) -> Result<(), NftError> {
-    nft(what, &["-f", "-"], Some(script)).await.map(drop)
+    nft(what, &["-f", "-"], script, true).await.map(drop)
+}
+
+/// Whether nft and the kernel would take a script. Nothing is changed.
+pub(crate) async fn check(what: &'static str, script: &str) -> Result<(), NftError> {
+    nft(what, &["-c", "-f", "-"], script, false).await.map(drop)
 }
 
 /// Runs nft and returns what it printed.
 async fn nft(
     what: &'static str,
     arguments: &[&str],
-    script: Option<&str>,
+    script: &str,
+    changes: bool,
 ) -> Result<String, NftError> {
     let mut child = Command::new("nft")
         .args(arguments)
@@ -105,7 +115,7 @@ async fn nft(
         .kill_on_drop(true)
         .spawn()
         .map_err(NftError::Start)?;
-    let pid = child.id().filter(|_| script.is_some());
+    let pid = child.id().filter(|_| changes);
     if let Some(pid) = pid {
         OURS.lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -113,25 +123,19 @@ async fn nft(
     }
     if let Some(mut input) = child.stdin.take() {
         // If it ends without reading everything, its standard error has the reason.
-        let _ = input.write_all(script.unwrap_or_default().as_bytes()).await;
+        let _ = input.write_all(script.as_bytes()).await;
     }
     let output = child.wait_with_output().await.map_err(NftError::Start)?;
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
     pid.map(was_ours);
-    let said = String::from_utf8_lossy(&output.stderr);
+    let said = String::from_utf8_lossy(&output.stderr[..output.stderr.len().min(MOST_SAID)]);
     let said: Vec<&str> = said.split_whitespace().collect();
-    Err(NftError::Refused {
-        what,
-        said: said.join(" "),
-    })
-}
-
-fn parse(table: &'static str, text: &str) -> Result<Value, NftError> {
-    // nft 1.0.6 prints nothing if there are no tables.
-    match text.trim() {
-        "" => Ok(Value::Null),
-        text => serde_json::from_str(text).map_err(|source| NftError::Json { table, source }),
-    }
+    let said = match said.is_empty() {
+        // It was killed.
+        true => output.status.to_string(),
+        false => said.join(" "),
+    };
+    Err(NftError::Refused { what, said })
 }

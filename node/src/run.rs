@@ -13,12 +13,13 @@ use tokio::time::{Instant, Interval, sleep_until};
 use tracing::{error, info, warn};
 
 use crate::Surroundings;
-use crate::announce::{self, Announced};
+use crate::announce::{self, Announced, Subject};
 use crate::cluster::ApiNode;
 use crate::diff::{self, Finding, State, Step};
 use crate::events::Changes;
 use crate::keep::{Node, NodeError, awaited, refuse_foreign};
 use crate::kept::Kept;
+use crate::left_out::LeftOut;
 use crate::look::Look;
 use crate::plan::Item;
 use crate::services::{self, Here, Services, Settled};
@@ -48,6 +49,7 @@ pub(crate) async fn run(
         kept,
         watch,
         services: Services::default(),
+        left_out: LeftOut::default(),
         told: None,
         manager: surroundings.tell,
         is_checked: false,
@@ -100,6 +102,7 @@ struct Keeper<'a> {
     kept: Kept,
     watch: Option<Watch>,
     services: Services,
+    left_out: LeftOut,
     /// The Node when its annotations were last written, and what was written.
     told: Option<(ApiNode, Announced)>,
     manager: &'a dyn Fn(&str),
@@ -240,6 +243,11 @@ impl Keeper<'_> {
             Ok(Settled::Changed | Settled::Nothing) => {}
             Err(error) => troubles.push(format!("services: {error}")),
         }
+        let refused = self.services.refused();
+        self.left_out
+            .report(refused, watch, &settings.node_name)
+            .await;
+        self.kept.refused(self.left_out.count());
         let Some(node) = watch.cluster.nodes.objects.get(&settings.node_name) else {
             return troubles;
         };
@@ -270,7 +278,14 @@ impl Keeper<'_> {
             return;
         };
         for text in std::mem::take(&mut self.kept.fights) {
-            let posted = announce::warn(&watch.client, name, node, &text).await;
+            let subject = Subject {
+                kind: "Node",
+                namespace: "",
+                name,
+                uid: &node.uid,
+            };
+            let reason = "PutBackTooOften";
+            let posted = announce::warn(&watch.client, name, &subject, reason, &text).await;
             if let Err(error) = posted {
                 warn!(%error, "an Event could not be posted");
             }
@@ -373,14 +388,17 @@ impl Keeper<'_> {
                 .map(|identity| format!("left alone: {identity}")),
         );
         let is_well = status.is_empty();
-        if is_well {
+        // One service must not make the node unready.
+        status.extend(self.left_out.status());
+        let is_complete = status.is_empty();
+        if is_complete {
             status.push(format!(
                 "all {} items are as they should be",
                 findings.len()
             ));
         }
         self.kept.well(is_well);
-        self.say(is_well, status.join("; "));
+        self.say(is_complete, status.join("; "));
         // In plain mode, the missing items are the agent's, which starts when this role is ready.
         let settings = self.node.settings();
         let is_plain = settings.is_some_and(|settings| settings.mode == Mode::Plain);

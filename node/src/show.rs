@@ -10,6 +10,7 @@ use crate::kept::PutBack;
 use crate::look::Look;
 use crate::plan::Item;
 use crate::preflight::Preflight;
+use crate::role::Role;
 
 /// What init would do, as a difference, with a verdict; and whether there is anything to do.
 pub(crate) fn plan(look: &Look, preflight: &Preflight) -> (String, bool) {
@@ -76,8 +77,8 @@ fn of(number: usize, what: &str) -> String {
     format!("{number} {what}{s}")
 }
 
-/// Each item and its state.
-pub(crate) fn items(look: &Look, journal: &[Undo], kept: &[PutBack]) -> String {
+/// Each item and its state, and that of `podwire node run`, if it runs.
+pub(crate) fn items(look: &Look, journal: &[Undo], kept: &[PutBack], run: Option<&Role>) -> String {
     let mut text = String::new();
     for Finding { item, state } in &look.findings {
         let (word, detail) = words(state);
@@ -85,6 +86,9 @@ pub(crate) fn items(look: &Look, journal: &[Undo], kept: &[PutBack]) -> String {
             Some(detail) => writeln!(text, "{word:<8} {item} ({detail})"),
             None => writeln!(text, "{word:<8} {item}"),
         };
+    }
+    if let Some(run) = run {
+        let _ = writeln!(text, "\nrun: {}", run.status);
     }
     let _ = writeln!(text, "\njournal: {}", of(journal.len(), "inverse"));
     for undo in journal {
@@ -109,7 +113,7 @@ pub(crate) fn items(look: &Look, journal: &[Undo], kept: &[PutBack]) -> String {
 }
 
 /// The same for programs.
-pub(crate) fn json(look: &Look, journal: &[Undo], kept: &[PutBack]) -> Value {
+pub(crate) fn json(look: &Look, journal: &[Undo], kept: &[PutBack], run: Option<&Role>) -> Value {
     let items = look.findings.iter().map(|Finding { item, state }| {
         let (word, detail) = words(state);
         let ours = !matches!(state, State::Well { ours: false } | State::Foreign(_));
@@ -117,17 +121,18 @@ pub(crate) fn json(look: &Look, journal: &[Undo], kept: &[PutBack]) -> Value {
     });
     json!({
         "items": items.collect::<Vec<_>>(),
-        "well": is_well(look),
+        "well": is_well(look, run),
         "verdict": look.plan.verdict,
+        "run": run.map(|run| json!({"well": run.well, "status": run.status})),
         "journal": journal,
         "put_back": kept,
     })
 }
 
-/// Whether everything is as planned.
-pub(crate) fn is_well(look: &Look) -> bool {
+/// Whether everything is as planned, also what only `podwire node run` knows about: services.
+pub(crate) fn is_well(look: &Look, run: Option<&Role>) -> bool {
     let mut states = look.findings.iter().map(|finding| &finding.state);
-    states.all(|state| matches!(state, State::Well { .. }))
+    states.all(|state| matches!(state, State::Well { .. })) && run.is_none_or(|run| run.well)
 }
 
 fn words(state: &State) -> (&'static str, Option<&str>) {

@@ -7,11 +7,47 @@ use ipnet::IpNet;
 
 use crate::cluster::{Cluster, Endpoint, Name, Port, Service};
 
+/// The API's longest session affinity, in seconds; nft refuses one of 50 days.
+const MOST_AFFINITY: u32 = 86_400;
+
+/// A protocol that services can have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Protocol {
+    Tcp,
+    Udp,
+    Sctp,
+}
+
+impl Protocol {
+    pub(crate) const ALL: [Self; 3] = [Self::Tcp, Self::Udp, Self::Sctp];
+
+    /// By its name in the API, in lower case, which is nft's too.
+    fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|it| it.name() == name)
+    }
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Tcp => "tcp",
+            Self::Udp => "udp",
+            Self::Sctp => "sctp",
+        }
+    }
+
+    /// Its number in IP headers (IANA).
+    pub(crate) fn number(self) -> u8 {
+        match self {
+            Self::Tcp => 6,
+            Self::Udp => 17,
+            Self::Sctp => 132,
+        }
+    }
+}
+
 /// An address of a service.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Key {
-    /// In nft's form.
-    pub(crate) protocol: String,
+    pub(crate) protocol: Protocol,
     pub(crate) address: IpAddr,
     pub(crate) port: u16,
 }
@@ -19,6 +55,7 @@ pub(crate) struct Key {
 /// What is behind an address.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Front {
+    pub(crate) service: Name,
     /// Chosen with equal probability.
     pub(crate) endpoints: Vec<SocketAddr>,
     /// For clients on this node, if those from outside only get local endpoints.
@@ -27,7 +64,7 @@ pub(crate) struct Front {
     pub(crate) elsewhere: bool,
     /// How many seconds a client sticks to its endpoint.
     pub(crate) affinity: Option<u32>,
-    /// The allowed clients; empty for all.
+    /// The allowed clients, without overlaps, which nft refuses; empty for all.
     pub(crate) sources: Vec<IpNet>,
 }
 
@@ -48,13 +85,18 @@ pub(crate) struct Here {
 }
 
 impl Fronts {
-    /// If two services have the same address and port, the first by name gets it.
-    pub(crate) fn of(cluster: &Cluster, here: &Here) -> Self {
+    /// The fronts of the services that are `wanted`. If two services have the same address and
+    /// port, the first by name gets it.
+    pub(crate) fn of(cluster: &Cluster, here: &Here, wanted: impl Fn(&Name) -> bool) -> Self {
         let mut fronts = Self::default();
-        for (name, service) in &cluster.services.objects {
+        let services = cluster.services.objects.iter();
+        for (name, service) in services.filter(|(name, _)| wanted(name)) {
             for port in &service.ports {
+                let Some(protocol) = Protocol::named(&port.protocol) else {
+                    continue;
+                };
                 for v4 in [true, false] {
-                    fronts.add(cluster, here, name, service, port, v4);
+                    fronts.add(cluster, here, (name, service), (port, protocol), v4);
                 }
             }
             if let Some(number) = service.health_port {
@@ -75,42 +117,54 @@ impl Fronts {
         fronts
     }
 
+    /// Those that are `wanted`.
+    pub(crate) fn only(&self, wanted: impl Fn(&Front) -> bool) -> Self {
+        let fronts = self.by_key.iter().filter(|(_, front)| wanted(front));
+        Self {
+            by_key: fronts.map(|(key, front)| (*key, front.clone())).collect(),
+            ..Self::default()
+        }
+    }
+
     fn add(
         &mut self,
         cluster: &Cluster,
         here: &Here,
-        name: &Name,
-        service: &Service,
-        port: &Port,
+        (name, service): (&Name, &Service),
+        (port, protocol): (&Port, Protocol),
         v4: bool,
     ) {
         let mut found = Vec::new();
         for slice in cluster.slices_of(name) {
             let number = slice.ports.get(&port.name);
-            let Some((_, number)) = number.filter(|(protocol, _)| *protocol == port.protocol)
-            else {
+            let number = number.filter(|(protocol, _)| *protocol == port.protocol);
+            let Some(number) = number.map(|(_, number)| *number).filter(|it| *it != 0) else {
                 continue;
             };
             let of_family = slice
                 .endpoints
                 .iter()
                 .filter(|it| it.address.is_ipv4() == v4);
-            found.extend(of_family.map(|it| (it, SocketAddr::new(it.address, *number))));
+            found.extend(of_family.map(|it| (it, SocketAddr::new(it.address, number))));
         }
         let all = usable(&found, |_| true);
         let local = usable(&found, |endpoint| is_here(endpoint, here));
         let front = |is_local: bool| Front {
+            service: name.clone(),
             endpoints: if is_local { local.clone() } else { all.clone() },
             elsewhere: is_local && !all.is_empty(),
-            affinity: service.affinity,
+            affinity: service
+                .affinity
+                .filter(|seconds| *seconds != 0)
+                .map(|seconds| seconds.min(MOST_AFFINITY)),
             ..Front::default()
         };
-        let mut put = |address: &IpAddr, port_number: u16, front: Front| {
+        let mut put = |address: &IpAddr, port: u16, front: Front| {
             if address.is_ipv4() == v4 {
                 let key = Key {
-                    protocol: port.protocol.clone(),
+                    protocol,
                     address: *address,
-                    port: port_number,
+                    port,
                 };
                 self.by_key.entry(key).or_insert(front);
             }
@@ -118,24 +172,23 @@ impl Fronts {
         for ip in &service.cluster_ips {
             put(ip, port.port, front(service.internal_local));
         }
+        let of_family = |net: &&IpNet| net.addr().is_ipv4() == v4;
+        let sources = service.source_ranges.iter().filter(of_family).copied();
+        let sources = IpNet::aggregate(&sources.collect());
         let external = |sources: &[IpNet]| Front {
             inner: if service.external_local {
                 all.clone()
             } else {
                 Vec::new()
             },
-            sources: sources
-                .iter()
-                .filter(|net| net.addr().is_ipv4() == v4)
-                .copied()
-                .collect(),
+            sources: sources.to_vec(),
             ..front(service.external_local)
         };
         for ip in &service.external_ips {
             put(ip, port.port, external(&[]));
         }
         for ip in &service.balancer_ips {
-            put(ip, port.port, external(&service.source_ranges));
+            put(ip, port.port, external(&sources));
         }
         if let Some(number) = port.node_port {
             for ip in &here.addresses {

@@ -1,7 +1,9 @@
 //! Services on the host: one nftables table makes them reachable from the host and from outside.
 
+mod clients;
 mod fronts;
 mod health;
+mod refused;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -13,14 +15,14 @@ use ipnet::IpNet;
 use serde_json::Value;
 use tracing::{info, warn};
 
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, Name};
 use crate::conntrack;
 use crate::nft::{self, NftError, objects};
 
 pub(crate) use fronts::Here;
 pub(crate) use table::NAME;
 
-use fronts::{Front, Fronts, Key};
+use fronts::{Front, Fronts, Protocol};
 use health::Health;
 use table::{Contents, Seen};
 
@@ -32,8 +34,18 @@ pub(crate) struct Services {
     /// The fronts that it was created for.
     fronts: Fronts,
     health: Health,
+    /// What nft refused.
+    refused: BTreeMap<Name, Refused>,
     /// Whether it was once as planned.
     is_settled: bool,
+}
+
+/// A service that nft refused.
+#[derive(Debug)]
+struct Refused {
+    /// Its fronts then; others are tried again.
+    fronts: Fronts,
+    said: String,
 }
 
 /// The result of settling.
@@ -57,10 +69,16 @@ impl Services {
         self.fronts.by_key.len()
     }
 
-    /// Brings the table in line with the objects.
+    /// The services that nft refuses, each with what it says.
+    pub(crate) fn refused(&self) -> impl Iterator<Item = (&Name, &str)> {
+        let refused = self.refused.iter();
+        refused.map(|(name, refused)| (name, refused.said.as_str()))
+    }
+
+    /// Brings the table in line with the objects. A service that nft refuses is left out.
     ///
     /// # Errors
-    /// nft's.
+    /// nft's, if it is no service's fault.
     pub(crate) async fn settle(
         &mut self,
         cluster: &Cluster,
@@ -70,9 +88,37 @@ impl Services {
         if !cluster.is_listed() {
             return Ok(Settled::Nothing);
         }
-        let fronts = Fronts::of(cluster, here);
+        let alone = |name: &Name| Fronts::of(cluster, here, |other| other == name);
+        self.refused
+            .retain(|name, refused| alone(name) == refused.fronts);
+        loop {
+            let fronts = Fronts::of(cluster, here, |name| !self.refused.contains_key(name));
+            let error = match self.write(&fronts, here, pods).await {
+                Err(error @ NftError::Refused { .. }) => error,
+                written => return written,
+            };
+            let found = refused::find(&fronts, pods, &here.addresses).await?;
+            if found.is_empty() {
+                return Err(error);
+            }
+            for (name, said) in found {
+                let service = format!("{}/{}", name.0, name.1);
+                warn!(service, said, "nft refuses a service, which is left out");
+                let fronts = alone(&name);
+                self.refused.insert(name, Refused { fronts, said });
+            }
+        }
+    }
+
+    /// Brings the table in line with these fronts.
+    async fn write(
+        &mut self,
+        fronts: &Fronts,
+        here: &Here,
+        pods: &[IpNet],
+    ) -> Result<Settled, NftError> {
         self.health.serve(&fronts.health);
-        let contents = Contents::of(&fronts, pods, &here.addresses);
+        let contents = Contents::of(fronts, pods, &here.addresses);
         let wanted = contents.seen();
         let looked = self.seen.is_none();
         let seen = match self.seen.take() {
@@ -81,7 +127,7 @@ impl Services {
         };
         if seen.as_ref() == Some(&wanted) {
             self.seen = Some(seen);
-            self.fronts = fronts;
+            self.fronts = fronts.clone();
             self.is_settled = true;
             return Ok(Settled::Nothing);
         }
@@ -94,7 +140,7 @@ impl Services {
             nft::run("services' table", &contents.anew()).await?;
         }
         self.seen = Some(Some(wanted));
-        let before = std::mem::replace(&mut self.fronts, fronts);
+        let before = std::mem::replace(&mut self.fronts, fronts.clone());
         self.is_settled = true;
         self.forget(&before).await;
         info!(fronts = self.count(), "services follow the cluster");
@@ -109,21 +155,28 @@ impl Services {
     /// and those that stuck to one.
     async fn forget(&self, before: &Fronts) {
         let mut datagrams = BTreeMap::new();
-        for (key, front) in &self.fronts.by_key {
-            let was = before.by_key.get(key);
-            let same = was.is_some_and(|was| was.endpoints == front.endpoints);
-            if key.protocol == "udp" && !same && !front.endpoints.is_empty() {
-                let usable = front
-                    .endpoints
-                    .iter()
-                    .chain(&front.inner)
-                    .copied()
-                    .collect();
-                datagrams.insert(SocketAddr::new(key.address, key.port), usable);
+        let fronts = before.by_key.iter().chain(&self.fronts.by_key);
+        for key in fronts.map(|(key, _)| key).collect::<BTreeSet<_>>() {
+            let (was, front) = (before.by_key.get(key), self.fronts.by_key.get(key));
+            let (had, has) = (ends(was), ends(front));
+            if had == has {
+                continue;
             }
-            let gone = |was: &&Front| was.endpoints.iter().any(|it| !front.endpoints.contains(it));
-            if front.affinity.is_some() && was.as_ref().is_some_and(gone) {
-                unstick(key, front).await;
+            if key.protocol == Protocol::Udp {
+                let address = SocketAddr::new(key.address, key.port);
+                // A server of the machine's own may have the address of a front that is gone.
+                let usable = if front.is_some() {
+                    has.clone()
+                } else {
+                    vec![address]
+                };
+                datagrams.insert(address, usable);
+            }
+            let is_gone = had.iter().any(|end| !has.contains(end));
+            if let Some(front) =
+                front.filter(|it| it.affinity.is_some() && is_gone && !has.is_empty())
+            {
+                clients::forget(key, front).await;
             }
         }
         match conntrack::forget(&datagrams).await {
@@ -134,31 +187,12 @@ impl Services {
     }
 }
 
-/// Removes the clients that stuck to a deleted endpoint.
-async fn unstick(key: &Key, front: &Front) {
-    let map = table::clients(key);
-    let listed = match nft::list_map(NAME, &map).await {
-        Ok(listed) => listed,
-        Err(error) => return warn!(%error, "clients stick to endpoints that are gone"),
-    };
-    let elements = objects(&listed).filter_map(|object| object["map"]["elem"].as_array());
-    let mut script = String::new();
-    for element in elements.flatten() {
-        let client = &element[0]["elem"]["val"];
-        let endpoint = joined(&element[1]);
-        let stays = front
-            .endpoints
-            .iter()
-            .any(|it| format!("{} . {}", it.ip(), it.port()) == endpoint);
-        if let (Some(client), false) = (client.as_str(), stays) {
-            script += &format!("delete element {NAME} {map} {{ {client} }}\n");
-        }
-    }
-    if !script.is_empty()
-        && let Err(error) = nft::run("clients' endpoints", &script).await
-    {
-        warn!(%error, "clients stick to endpoints that are gone");
-    }
+/// What is behind a front, for whomever; nothing without one.
+fn ends(front: Option<&Front>) -> Vec<SocketAddr> {
+    let ends = front.into_iter();
+    ends.flat_map(|front| front.endpoints.iter().chain(&front.inner))
+        .copied()
+        .collect()
 }
 
 /// The addresses of the machine for node ports: not those of the pod network.
@@ -209,7 +243,10 @@ fn joined(value: &Value) -> String {
     if let Some(prefix) = value.get("prefix") {
         return format!("{}/{}", joined(&prefix["addr"]), prefix["len"]);
     }
-    value
-        .as_str()
-        .map_or_else(|| value.to_string(), str::to_owned)
+    let Some(text) = value.as_str() else {
+        return value.to_string();
+    };
+    // The C library writes ::192.0.2.1 where Rust writes ::c000:201.
+    let address: Result<IpAddr, _> = text.parse();
+    address.map_or_else(|_| text.to_owned(), |address| address.to_string())
 }

@@ -2,9 +2,16 @@
 //! between two tables: pure.
 //!
 //! A front is an element of `services`, which leads to the chain for its number of endpoints, and
-//! one element of `endpoints` for each of those. So an endpoint that is added or removed changes a
-//! few elements, whatever else there is. A front whose clients stick to their endpoints has its own
-//! chain and map.
+//! one element of its protocol's `endpoints` for each of those. So an endpoint that is added or
+//! removed changes a few elements, whatever else there is.
+//!
+//! A front whose clients stick to their endpoints has chains of its own and two maps, which the
+//! packets themselves fill: `affinity-…` see what each new connection became, and keep the
+//! endpoint's address and port by the client. Two, as nft 1.0.6 has room for 16 bytes of key and 16
+//! of value in the rule that fills a map, and ends by an assertion if either takes more.
+//!
+//! Protocols are numbers here, and in nft's lists: it takes their names from /etc/protocols, which
+//! an image need not have.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -12,7 +19,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use ipnet::IpNet;
 
-use super::fronts::{Fronts, Key};
+use super::fronts::{Fronts, Key, Protocol};
 use crate::LINK;
 use crate::firewall::{delete, mark};
 
@@ -71,7 +78,8 @@ impl Contents {
                 });
             let far: Vec<SocketAddr> = far.copied().collect();
             for endpoint in far {
-                let of = format!("{} . {} . {}", endpoint.ip(), key.protocol, endpoint.port());
+                let protocol = key.protocol.number();
+                let of = format!("{} . {protocol} . {}", endpoint.ip(), endpoint.port());
                 contents.element("outside", endpoint.ip(), of, String::new());
             }
         }
@@ -83,11 +91,18 @@ impl Contents {
         let mut set = |name: &str, what: String| {
             self.sets.insert(format!("{name}{family}"), what);
         };
+        for name in ["services", "inner", "affinity"] {
+            set(name, format!("map {{ typeof {key} : verdict; }}"));
+        }
+        // One for each protocol: nft (1.0.6 to 1.1.7) takes `tcp dport` for TCP alone, and after
+        // `th dport` in a value it refuses every later rule with the map ("conflicting protocols
+        // specified").
         let index = "numgen random mod 65536";
-        set("services", format!("map {{ typeof {key} : verdict; }}"));
-        set("inner", format!("map {{ typeof {key} : verdict; }}"));
-        let endpoints = format!("typeof {key} . {index} : {ip} daddr . th dport");
-        set("endpoints", format!("map {{ {endpoints}; }}"));
+        for protocol in Protocol::ALL.map(Protocol::name) {
+            let end = format!("{ip} daddr . {protocol} dport");
+            let what = format!("map {{ typeof {end} . {index} : {end}; }}");
+            set(&format!("endpoints-{protocol}"), what);
+        }
         for name in ["rejects", "drops", "ranged"] {
             set(name, format!("set {{ typeof {key}; }}"));
         }
@@ -136,6 +151,22 @@ impl Contents {
             "nat hook postrouting priority srcnat",
             outside,
         );
+        // For nft 1.0.6 a connection's port has a type only once its protocol is named.
+        let affinity = Protocol::ALL.iter().flat_map(|protocol| {
+            each(&format!(
+                "meta l4proto {} ct status dnat meta l4proto . ct original IP daddr . ct original \
+                 proto-dst vmap @affinityF",
+                protocol.name()
+            ))
+        });
+        // At the end of the way, which is another one to this host's own endpoints, and before
+        // anybody gives the packet another source, which ends the hook.
+        let affinity: Vec<String> = affinity.collect();
+        for name in ["postrouting", "input"] {
+            // nft names the priority of translated sources, 100, in postrouting alone.
+            let of = format!("nat hook {name} priority 90");
+            hook(&format!("affinity-{name}"), &of, affinity.clone());
+        }
         let ranges = each("KEY @rangedF KEY . IP saddr != @rangesF drop");
         hook("sources", "filter hook prerouting priority -110", ranges);
         let refused = each("KEY @dropsF drop").into_iter();
@@ -147,12 +178,12 @@ impl Contents {
     }
 
     fn front(&mut self, key: &Key, front: &super::fronts::Front) {
-        let at = format!("{} . {} . {}", key.protocol, key.address, key.port);
+        let at = format!("{} . {} . {}", key.protocol.number(), key.address, key.port);
         for net in &front.sources {
             // In nft's form.
             let net = match net.prefix_len() == net.max_prefix_len() {
                 true => net.addr().to_string(),
-                false => net.trunc().to_string(),
+                false => net.to_string(),
             };
             self.element("ranged", key.address, at.clone(), String::new());
             self.element(
@@ -165,76 +196,91 @@ impl Contents {
         if front.endpoints.is_empty() {
             let set = if front.elsewhere { "drops" } else { "rejects" };
             self.element(set, key.address, at.clone(), String::new());
-        } else if let Some(seconds) = front.affinity {
-            let chain = self.sticky(key, &front.endpoints, seconds);
-            self.element("services", key.address, at.clone(), format!("goto {chain}"));
-        } else {
-            self.pick("services", key, &at, &front.endpoints, 0);
         }
-        if !front.inner.is_empty() && front.inner != front.endpoints {
-            self.pick("inner", key, &at, &front.inner, INNER);
+        let inner = (front.inner != front.endpoints).then_some(&front.inner);
+        let sides = [
+            ("services", Some(&front.endpoints), 0),
+            ("inner", inner, INNER),
+        ];
+        let sides = sides
+            .into_iter()
+            .filter_map(|(map, endpoints, offset)| Some((map, endpoints?, offset)));
+        for (map, endpoints, offset) in sides.filter(|(_, endpoints, _)| !endpoints.is_empty()) {
+            let mut chain = self.pick(key, endpoints, offset);
+            if let Some(seconds) = front.affinity {
+                chain = self.sticky(map, key, &chain);
+                let learn = self.learn(key, seconds);
+                self.element("affinity", key.address, at.clone(), format!("goto {learn}"));
+            }
+            self.element(map, key.address, at.clone(), format!("goto {chain}"));
         }
     }
 
-    /// A random one of these endpoints.
-    fn pick(&mut self, map: &str, key: &Key, at: &str, endpoints: &[SocketAddr], offset: usize) {
+    /// The chain for a random one of these endpoints.
+    fn pick(&mut self, key: &Key, endpoints: &[SocketAddr], offset: usize) -> String {
         let count = endpoints.len().min(MOST);
         let (ip, family) = family(key.address);
-        let chain = match offset {
-            0 => format!("any-of-{count}-v{family}"),
-            _ => format!("any-of-{count}-inner-v{family}"),
+        let protocol = key.protocol.name();
+        let (inner, offset_text) = match offset {
+            0 => ("", String::new()),
+            _ => ("-inner", format!(" offset {offset}")),
         };
-        let offset_text = match offset {
-            0 => String::new(),
-            _ => format!(" offset {offset}"),
-        };
+        let chain = format!("any-of-{count}{inner}-{protocol}{family}");
         let rule = format!(
-            "dnat {ip} to meta l4proto . {ip} daddr . th dport . numgen random mod \
-             {count}{offset_text} map @endpoints{family}"
+            "dnat {ip} to {ip} daddr . {protocol} dport . numgen random mod {count}{offset_text} \
+             map @endpoints-{protocol}{family}"
         );
         self.chain(&chain, None, &[&rule]);
-        self.element(map, key.address, at.to_owned(), format!("goto {chain}"));
         for (number, endpoint) in endpoints.iter().take(MOST).enumerate() {
-            let at = format!("{at} . {}", offset + number);
+            let at = format!("{} . {} . {}", key.address, key.port, offset + number);
             let to = format!("{} . {}", endpoint.ip(), endpoint.port());
-            self.element("endpoints", key.address, at, to);
+            let map = format!("endpoints-{protocol}");
+            self.element(&map, key.address, at, to);
         }
+        chain
     }
 
-    /// The client's last endpoint, or another one.
-    fn sticky(&mut self, key: &Key, endpoints: &[SocketAddr], seconds: u32) -> String {
+    /// The chain for the client's last endpoint or, if it has none, for one of `others`.
+    fn sticky(&mut self, map: &str, key: &Key, others: &str) -> String {
         let (ip, _) = family(key.address);
-        let name = digest(key);
-        let map = clients(key);
-        // By types: with typeof, nft 1.0.6 reads the port as one of any protocol, and refuses the
-        // rules below, which are for one, at the next change of the table.
-        let entry = match key.address {
-            IpAddr::V4(_) => "type ipv4_addr : ipv4_addr . inet_service",
-            IpAddr::V6(_) => "type ipv6_addr : ipv6_addr . inet_service",
-        };
-        let kind = format!("map {{ {entry}; flags dynamic,timeout; size 65535; }}");
-        self.sets.insert(map.clone(), kind);
-        let chain = format!("sticky-{name}");
-        let protocol = &key.protocol;
-        let known = format!("meta l4proto {protocol} dnat {ip} to {ip} saddr map @{map}");
-        let mut choices = Vec::new();
-        for (number, endpoint) in endpoints.iter().take(MOST).enumerate() {
-            // Named after the endpoint, so that other endpoints' chains stay when one is removed.
-            let of = mark(&endpoint.to_string()).replace("podwire ", "");
-            let to = format!("stick-{name}-{of}");
-            let (address, port) = (endpoint.ip(), endpoint.port());
-            let learn =
-                format!("update @{map} {{ {ip} saddr timeout {seconds}s : {address} . {port} }}");
-            let dnat = format!("meta l4proto {protocol} dnat {ip} to {endpoint}");
-            self.chain(&to, None, &[&learn, &dnat]);
-            choices.push(format!("{number} : goto {to}"));
-        }
-        let choices = format!("{{ {} }}", choices.join(", "));
-        let any = format!(
-            "numgen random mod {} vmap {choices}",
-            endpoints.len().min(MOST)
+        let [addresses, ports] = clients(key);
+        let protocol = key.protocol.name();
+        let last = format!(
+            "meta l4proto {protocol} dnat {ip} to {ip} saddr map @{addresses} : {ip} saddr map \
+             @{ports}"
         );
-        self.chain(&chain, None, &[&known, &any]);
+        // One of the two may have expired a moment before the other, and an update keeps a value.
+        let expired = [
+            format!("delete @{addresses} {{ {ip} saddr : {ip} daddr }}"),
+            format!("delete @{ports} {{ {ip} saddr : th dport }}"),
+        ];
+        let others = format!("goto {others}");
+        let chain = format!("sticky-{map}-{}", name(key));
+        self.chain(&chain, None, &[&last, &expired[0], &expired[1], &others]);
+        chain
+    }
+
+    /// The chain that keeps the endpoint of a new connection by its client.
+    fn learn(&mut self, key: &Key, seconds: u32) -> String {
+        let (ip, _) = family(key.address);
+        let [addresses, ports] = clients(key);
+        let address = match key.address {
+            IpAddr::V4(_) => "ipv4_addr",
+            IpAddr::V6(_) => "ipv6_addr",
+        };
+        for (map, value) in [(&addresses, address), (&ports, "inet_service")] {
+            let what = format!("type {address} : {value}; flags dynamic,timeout; size 65535;");
+            self.sets.insert(map.clone(), format!("map {{ {what} }}"));
+        }
+        let rules = [
+            (addresses, format!("{ip} daddr")),
+            (ports, "th dport".to_owned()),
+        ];
+        let rules = rules.map(|(map, value)| {
+            format!("update @{map} {{ ct original {ip} saddr timeout {seconds}s : {value} }}")
+        });
+        let chain = format!("learn-{}", name(key));
+        self.chain(&chain, None, &[&rules[0], &rules[1]]);
         chain
     }
 
@@ -340,17 +386,19 @@ impl Contents {
     }
 }
 
-/// The map of the clients that stick to an endpoint of this front.
-pub(super) fn clients(key: &Key) -> String {
-    format!("clients-{}", digest(key))
+/// The maps of the clients that stick to an endpoint of this front: its address, and its port.
+pub(super) fn clients(key: &Key) -> [String; 2] {
+    ["address", "port"].map(|what| format!("client-{what}-{}", name(key)))
 }
 
 pub(super) fn is_of_clients(map: &str) -> bool {
-    map.starts_with("clients-")
+    map.starts_with("client-")
 }
 
-fn digest(key: &Key) -> String {
-    mark(&format!("{key:?}")).replace("podwire ", "")
+/// A front in names of chains and maps, where nft has no colon.
+fn name(key: &Key) -> String {
+    let address = key.address.to_string().replace(':', "_");
+    format!("{}-{address}-{}", key.protocol.name(), key.port)
 }
 
 fn family(address: IpAddr) -> (&'static str, &'static str) {

@@ -1,3 +1,6 @@
+mod real;
+
+use super::fronts::Key;
 use super::table::Contents;
 use super::*;
 use crate::cluster::{Endpoint, Kind, Port, Service, Slice};
@@ -56,7 +59,11 @@ fn cluster(service: Service, endpoints: &[(&str, &str)]) -> Cluster {
 fn contents(cluster: &Cluster) -> Contents {
     let here = here();
     let pods: IpNet = "10.244.0.0/16".parse().unwrap();
-    Contents::of(&Fronts::of(cluster, &here), &[pods], &here.addresses)
+    Contents::of(
+        &Fronts::of(cluster, &here, |_| true),
+        &[pods],
+        &here.addresses,
+    )
 }
 
 #[test]
@@ -67,17 +74,17 @@ fn an_endpoint_that_comes_is_a_few_elements_and_one_that_goes_too() {
     let after = contents(&cluster(Service::default(), &two));
     let script = after.script(Some(&before.seen()));
     let expected = "\
-add chain inet podwire-services any-of-2-v4
-add rule inet podwire-services any-of-2-v4 dnat ip to meta l4proto . ip daddr . th dport . numgen \
-random mod 2 map @endpoints4 comment \"podwire 7ffc6c0d1c5a3c11\"
-delete element inet podwire-services services4 { tcp . 10.96.0.10 . 80 }
-delete element inet podwire-services services4 { tcp . 192.0.2.11 . 30080 }
-add element inet podwire-services endpoints4 { tcp . 10.96.0.10 . 80 . 1 : 10.244.2.5 . 8080 }
-add element inet podwire-services endpoints4 { tcp . 192.0.2.11 . 30080 . 1 : 10.244.2.5 . 8080 }
-add element inet podwire-services services4 { tcp . 10.96.0.10 . 80 : goto any-of-2-v4 }
-add element inet podwire-services services4 { tcp . 192.0.2.11 . 30080 : goto any-of-2-v4 }
-flush chain inet podwire-services any-of-1-v4
-delete chain inet podwire-services any-of-1-v4
+add chain inet podwire-services any-of-2-tcp4
+add rule inet podwire-services any-of-2-tcp4 dnat ip to ip daddr . tcp dport . numgen random mod 2 \
+map @endpoints-tcp4
+delete element inet podwire-services services4 { 6 . 10.96.0.10 . 80 }
+delete element inet podwire-services services4 { 6 . 192.0.2.11 . 30080 }
+add element inet podwire-services endpoints-tcp4 { 10.96.0.10 . 80 . 1 : 10.244.2.5 . 8080 }
+add element inet podwire-services endpoints-tcp4 { 192.0.2.11 . 30080 . 1 : 10.244.2.5 . 8080 }
+add element inet podwire-services services4 { 6 . 10.96.0.10 . 80 : goto any-of-2-tcp4 }
+add element inet podwire-services services4 { 6 . 192.0.2.11 . 30080 : goto any-of-2-tcp4 }
+flush chain inet podwire-services any-of-1-tcp4
+delete chain inet podwire-services any-of-1-tcp4
 ";
     let unmarked = |script: &str| -> Vec<String> {
         let lines = script.lines();
@@ -98,9 +105,9 @@ fn with_a_local_policy_the_outside_gets_endpoints_of_this_node_alone() {
         ..Service::default()
     };
     let ends = [("10.244.1.5", "node-a"), ("10.244.2.5", "node-b")];
-    let fronts = Fronts::of(&cluster(service.clone(), &ends), &here());
+    let fronts = Fronts::of(&cluster(service.clone(), &ends), &here(), |_| true);
     let key = |address: &str, port| Key {
-        protocol: "tcp".to_owned(),
+        protocol: Protocol::Tcp,
         address: address.parse().unwrap(),
         port,
     };
@@ -114,22 +121,22 @@ fn with_a_local_policy_the_outside_gets_endpoints_of_this_node_alone() {
     assert_eq!(front.inner, all);
     assert_eq!(fronts.by_key[&key("10.96.0.10", 80)].endpoints, all);
 
-    let fronts = Fronts::of(&cluster(service, &ends[1..]), &here());
+    let fronts = Fronts::of(&cluster(service, &ends[1..]), &here(), |_| true);
     let front = &fronts.by_key[&key("192.0.2.11", 30080)];
     assert!(front.endpoints.is_empty() && front.elsewhere, "{front:?}");
 }
 
 #[test]
 fn what_nft_lists_is_read_as_it_was_written() {
-    // As nft 1.0.6 prints it.
+    // As nft 1.0.6 prints it, with numbers.
     let listed = serde_json::json!({"nftables": [
         {"set": {"name": "ranges4", "flags": ["interval"],
-            "elem": [{"concat": ["tcp", "10.0.0.1", 80, {"prefix": {"addr": "10.9.0.0",
+            "elem": [{"concat": [6, "10.0.0.1", 80, {"prefix": {"addr": "10.9.0.0",
             "len": 16}}]}]}},
         {"map": {"name": "services4", "map": "verdict",
-            "elem": [[{"concat": ["tcp", "10.0.0.1", 80]}, {"goto": {"target": "any-of-2-v4"}}]]}},
-        {"map": {"name": "clients-01", "elem": [[{"elem": {"val": "10.9.9.9"}},
-        {"concat": ["10.1.0.1", 80]}]]}},
+            "elem": [[{"concat": [6, "10.0.0.1", 80]}, {"goto": {"target": "any-of-2-v4"}}]]}},
+        {"map": {"name": "client-port-tcp-10.0.0.1-80", "elem": [[{"elem": {"val": "10.9.9.9"}},
+        80]]}},
         {"chain": {"name": "any-of-2-v4"}},
         {"rule": {"chain": "any-of-2-v4", "comment": "podwire 01"}},
     ]});
@@ -140,11 +147,11 @@ fn what_nft_lists_is_read_as_it_was_written() {
             .map(String::as_str)
     };
     assert_eq!(
-        element("ranges4", "tcp . 10.0.0.1 . 80 . 10.9.0.0/16"),
+        element("ranges4", "6 . 10.0.0.1 . 80 . 10.9.0.0/16"),
         Some("")
     );
     assert_eq!(
-        element("services4", "tcp . 10.0.0.1 . 80"),
+        element("services4", "6 . 10.0.0.1 . 80"),
         Some("goto any-of-2-v4")
     );
     assert_eq!(seen.elements.len(), 2);

@@ -1,6 +1,10 @@
 //! Services on the host, of two nodes on a real OVN with a client outside: every way to an
 //! endpoint, and what becomes of them when endpoints come and go.
 
+mod affinity;
+mod content;
+mod host;
+
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsFd as _;
@@ -239,7 +243,7 @@ fn every_client_reaches_every_kind_of_endpoint_by_every_address() {
         failures.len()
     );
     let table = nodes[0].run("nft", "list map inet podwire-services services4");
-    assert!(table.contains("sctp . 172.31.0.2 . 30011 : goto any-of-1-v4"));
+    assert!(table.contains("sctp . 172.31.0.2 . 30011 : goto any-of-1-sctp4"));
     cluster.end();
 }
 

@@ -1,0 +1,64 @@
+//! The services that nft refuses, as the role reports them: in its status, as a number, and by an
+//! Event on each.
+
+use std::collections::BTreeMap;
+
+use tracing::warn;
+
+use crate::announce::{self, Subject};
+use crate::cluster::Name;
+use crate::watch::Watch;
+
+/// The number of services that the status names.
+const MOST_NAMED: usize = 3;
+
+/// The refused services as last reported, each with what nft said.
+#[derive(Debug, Default)]
+pub(crate) struct LeftOut(BTreeMap<Name, String>);
+
+impl LeftOut {
+    pub(crate) fn count(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Replaces them, and posts an Event for each new one.
+    pub(crate) async fn report<'a>(
+        &mut self,
+        refused: impl Iterator<Item = (&'a Name, &'a str)>,
+        watch: &Watch,
+        host: &str,
+    ) {
+        let refused = refused.map(|(name, said)| (name.clone(), said.to_owned()));
+        let before = std::mem::replace(&mut self.0, refused.collect());
+        let new = self.0.iter();
+        for (name, said) in new.filter(|(name, said)| before.get(*name) != Some(said)) {
+            let service = watch.cluster.services.objects.get(name);
+            let subject = Subject {
+                kind: "Service",
+                namespace: &name.0,
+                name: &name.1,
+                uid: service.map_or("", |service| &service.uid),
+            };
+            let text = format!("node {host} does not serve it: nft refuses it: {said}");
+            let posted = announce::warn(&watch.client, host, &subject, "Refused", &text).await;
+            if let Err(error) = posted {
+                warn!(%error, "an Event could not be posted");
+            }
+        }
+    }
+
+    /// The lines of the role's status.
+    pub(crate) fn status(&self) -> Vec<String> {
+        let named = self.0.iter().take(MOST_NAMED);
+        let line = |((namespace, name), said): (&Name, &String)| {
+            format!("service {namespace}/{name} is left out: nft refuses it: {said}")
+        };
+        let mut lines: Vec<String> = named.map(line).collect();
+        if let Some(more @ 1..) = self.0.len().checked_sub(MOST_NAMED) {
+            lines.push(format!(
+                "{more} more services are left out; see their Events"
+            ));
+        }
+        lines
+    }
+}

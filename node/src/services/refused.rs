@@ -1,0 +1,67 @@
+//! The services that nft or the kernel refuses: found among all of them, so that the others are not
+//! held up.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
+
+use ipnet::IpNet;
+
+use super::fronts::{Front, Fronts, Key, Protocol};
+use super::table::Contents;
+use crate::cluster::Name;
+use crate::nft::{self, NftError};
+
+/// Finds the services whose fronts are refused by themselves, with what nft said.
+///
+/// # Errors
+/// nft's, if it refuses even a service that nothing is wrong with.
+pub(super) async fn find(
+    fronts: &Fronts,
+    pods: &[IpNet],
+    here: &BTreeSet<IpAddr>,
+) -> Result<BTreeMap<Name, String>, NftError> {
+    let check = async |fronts: &Fronts| {
+        let script = Contents::of(fronts, pods, here).anew();
+        nft::check("a part of the services' table", &script).await
+    };
+    check(&sample()).await?;
+    let mut refused = BTreeMap::new();
+    let names: BTreeSet<&Name> = fronts.by_key.values().map(|front| &front.service).collect();
+    let mut groups = vec![names.into_iter().collect::<Vec<&Name>>()];
+    while let Some(group) = groups.pop() {
+        let of_group = |front: &Front| group.binary_search(&&front.service).is_ok();
+        let said = match check(&fronts.only(of_group)).await {
+            Ok(()) => continue,
+            Err(NftError::Refused { said, .. }) => said,
+            Err(error) => return Err(error),
+        };
+        match group.split_at(group.len() / 2) {
+            ([], one) => refused.extend(one.iter().map(|name| ((*name).clone(), said.clone()))),
+            (some, others) => groups.extend([some.to_vec(), others.to_vec()]),
+        }
+    }
+    Ok(refused)
+}
+
+/// A service with everything that a service can have.
+fn sample() -> Fronts {
+    let addresses = ["192.0.2.1", "2001:db8::1"].map(|text| text.parse().ok());
+    let fronts = addresses.into_iter().flatten().map(|address: IpAddr| {
+        let key = Key {
+            protocol: Protocol::Tcp,
+            address,
+            port: 80,
+        };
+        let front = Front {
+            endpoints: vec![SocketAddr::new(address, 8080)],
+            affinity: Some(1),
+            sources: vec![address.into()],
+            ..Front::default()
+        };
+        (key, front)
+    });
+    Fronts {
+        by_key: fronts.collect(),
+        ..Fronts::default()
+    }
+}
