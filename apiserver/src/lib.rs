@@ -134,7 +134,27 @@ pub enum AccessError {
 /// # Errors
 /// [`AccessError`].
 pub async fn client(access: &Access) -> Result<Client, AccessError> {
-    let (mut config, token) = match access {
+    let (mut config, token) = config(access).await?;
+    // The watch retries by itself, and reports what is wrong.
+    config.default_retry = false;
+    let builder =
+        ClientBuilder::try_from(config).map_err(|error| AccessError::Client(error.into()))?;
+    let authorize = FilterLayer::new(move |request| authorized(request, &token));
+    Ok(builder.with_layer(&Bounds).with_layer(&authorize).build())
+}
+
+/// The API server's name or address.
+///
+/// # Errors
+/// [`AccessError`].
+pub async fn host(access: &Access) -> Result<String, AccessError> {
+    let (config, _) = config(access).await?;
+    let host = config.cluster_url.host().unwrap_or_default();
+    Ok(host.trim_matches(['[', ']']).to_owned())
+}
+
+async fn config(access: &Access) -> Result<(kube::Config, Token), AccessError> {
+    Ok(match access {
         Access::Kubeconfig(path) => {
             let unusable = |source| AccessError::Kubeconfig {
                 path: path.clone(),
@@ -149,13 +169,7 @@ pub async fn client(access: &Access) -> Result<Client, AccessError> {
             (config, token)
         }
         Access::Server { url, ca, token } => (from_flags(url, ca.as_deref())?, token.clone()),
-    };
-    // The watch retries by itself, and reports what is wrong.
-    config.default_retry = false;
-    let builder =
-        ClientBuilder::try_from(config).map_err(|error| AccessError::Client(error.into()))?;
-    let authorize = FilterLayer::new(move |request| authorized(request, &token));
-    Ok(builder.with_layer(&Bounds).with_layer(&authorize).build())
+    })
 }
 
 /// Another program's text in one line of limited length: it may point to a place over several

@@ -28,7 +28,10 @@ use crate::kept::{self, Kept};
 use crate::look::{Connections, Goal, Look};
 use crate::preflight::Preflight;
 use crate::role::role;
-use crate::settings::{ApiArgs, PlaceArgs, Places, SettingsArgs, SettingsError, loopback};
+use crate::servers::Server;
+use crate::settings::{
+    ApiArgs, FollowError, PlaceArgs, Places, SettingsArgs, SettingsError, loopback,
+};
 use crate::southbound::SouthboundError;
 use crate::watch::Watch;
 use crate::{announce, run, settings, show};
@@ -176,23 +179,52 @@ enum Failure {
 
 impl Wanted {
     /// The goal, and the API server that provides the rest.
-    fn check(self) -> Result<(Goal, Option<Access>, Places), SettingsError> {
+    async fn check(
+        self,
+        surroundings: &Surroundings<'_>,
+    ) -> Result<(Goal, Option<Access>, Places), Failure> {
         let access = self.api.access();
-        let goal = Goal {
-            settings: Some(self.settings.check(access.is_some())?),
-            take_over: self.take_over,
+        let mut settings = self.settings.check(access.is_some())?;
+        let flags = [
+            "--node-subnet",
+            "--cluster-subnet",
+            "--service-cidr",
+            "--encap-ip",
+            "--mtu",
+        ];
+        settings.origins = flags.map(|flag| (flag, (surroundings.origin)(flag))).into();
+        let places = self.places.check()?;
+        let host = match &access {
+            Some(access) => Some(podwire_apiserver::host(access).await?),
+            None => None,
         };
-        Ok((goal, access, self.places.check()?))
+        let goal = Goal {
+            settings: Some(settings),
+            take_over: self.take_over,
+            api_server: host.map(|host| Server {
+                what: "API server",
+                host,
+            }),
+        };
+        Ok((goal, access, places))
     }
 
     /// The goal, with what the API server provides, if there is one.
-    async fn goal(self) -> Result<(Goal, Option<Client>, Places), Failure> {
-        let (mut goal, access, places) = self.check()?;
+    async fn goal(
+        self,
+        surroundings: &Surroundings<'_>,
+    ) -> Result<(Goal, Option<Client>, Places), Failure> {
+        let (mut goal, access, places) = self.check(surroundings).await?;
         let mut api = None;
         if let (Some(access), Some(settings)) = (access, &mut goal.settings) {
             let mut watch = Watch::start(&access, &settings.node_name, settings.mode).await?;
             let deadline = Instant::now() + API_LIMIT;
-            while let Err(missing) = settings.follow(&watch.cluster) {
+            loop {
+                let missing = match settings.follow(&watch.cluster) {
+                    Ok(_) => break,
+                    Err(FollowError::Invalid(error)) => return Err(error.into()),
+                    Err(FollowError::Missing(missing)) => missing,
+                };
                 let told = timeout_at(deadline, watch.changed()).await;
                 told.map_err(|_| Failure::Api { missing })?;
             }
@@ -242,7 +274,7 @@ impl Verb {
     async fn run(self, surroundings: &Surroundings<'_>) -> Result<ExitCode, Failure> {
         match self {
             Self::Plan(wanted) => {
-                let (goal, api, places) = wanted.goal().await?;
+                let (goal, api, places) = wanted.goal(surroundings).await?;
                 let (look, _) = look(&goal, &places).await?;
                 let preflight = match &goal.settings {
                     Some(settings) => Preflight::look(settings, &look, api.as_ref()).await,
@@ -253,7 +285,7 @@ impl Verb {
                 Ok(ExitCode::from(if to_do { TO_DO } else { 0 }))
             }
             Self::Show(ShowArgs { wanted, output }) => {
-                let (goal, _, places) = wanted.goal().await?;
+                let (goal, _, places) = wanted.goal(surroundings).await?;
                 let (look, journal) = look(&goal, &places).await?;
                 let run = role(&places.directory).map_err(Failure::Record)?;
                 let run = run.filter(|role| role.runs);
@@ -268,7 +300,7 @@ impl Verb {
                 Ok(ExitCode::from(if is_well { 0 } else { TO_DO }))
             }
             Self::Init(wanted) => {
-                let (goal, api, places) = wanted.goal().await?;
+                let (goal, api, places) = wanted.goal(surroundings).await?;
                 let mut node = Node::open(goal, &places).await?;
                 for warning in node.preflight(api.as_ref()).await? {
                     eprintln!("podwire node: note: {warning}");
@@ -287,6 +319,7 @@ impl CleanupArgs {
         let goal = Goal {
             settings: None,
             take_over: false,
+            api_server: None,
         };
         let name = settings::node_name(self.node_name)?;
         let access = self.api.access().filter(|_| self.cluster);
@@ -322,7 +355,7 @@ impl CleanupArgs {
 impl RunArgs {
     async fn run(self, surroundings: &Surroundings<'_>) -> Result<ExitCode, Failure> {
         let metrics_address = self.metrics_address.as_deref().map(loopback).transpose()?;
-        let (goal, access, places) = self.wanted.check()?;
+        let (goal, access, places) = self.wanted.check(surroundings).await?;
         tracing_subscriber::fmt()
             .with_env_filter(EnvFilter::new(&self.log))
             .with_writer(std::io::stderr)

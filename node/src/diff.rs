@@ -34,6 +34,8 @@ pub(crate) enum State {
     Surplus,
     /// It can't be created before something else exists, as described.
     Waits(String),
+    /// It is not made, because of a conflict of this setting.
+    Refused(String),
 }
 
 /// One change of the machine.
@@ -83,7 +85,19 @@ struct Look<'a> {
 }
 
 impl Look<'_> {
+    /// What exists stays in a conflict, and what is missing is not made.
     fn state(&self, item: &Item) -> State {
+        let state = self.seen(item);
+        let mut conflicts = self.plan.conflicts.iter();
+        match conflicts.find(|conflict| conflict.blocks(item)) {
+            Some(conflict) if !matches!(state, State::Well { .. }) => {
+                State::Refused(conflict.setting.clone())
+            }
+            _ => state,
+        }
+    }
+
+    fn seen(&self, item: &Item) -> State {
         match item {
             Item::Key { key, value, claim } => self.of_switch(self.key(key, value, *claim)),
             Item::Port(port) => self.of_switch(self.port(port)),
@@ -177,19 +191,10 @@ impl Look<'_> {
                 false => State::Missing,
             },
             Item::Address(net) => {
-                let mut same = actual
-                    .addresses
-                    .iter()
-                    .filter(|seen| seen.address.addr() == net.addr());
-                match same.clone().find(|seen| seen.link != LINK) {
-                    Some(other) => State::Foreign(format!(
-                        "{} has this address: is --node-subnet another node's?",
-                        other.link
-                    )),
-                    None => match same.find(|seen| seen.address == *net) {
-                        Some(seen) => State::Well { ours: seen.ours },
-                        None => State::Missing,
-                    },
+                let mut same = actual.addresses.iter();
+                match same.find(|seen| seen.link == LINK && seen.address == *net) {
+                    Some(seen) => State::Well { ours: seen.ours },
+                    None => State::Missing,
                 }
             }
             Item::Neighbour { link, ip, mac } => {

@@ -14,6 +14,7 @@ use std::time::Duration;
 use futures_channel::mpsc::UnboundedReceiver;
 use futures_util::StreamExt as _;
 use futures_util::future::select_all;
+use ipnet::IpNet;
 use netlink_packet_core::{NetlinkMessage, NetlinkPayload};
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::address::AddressScope;
@@ -27,7 +28,9 @@ use rtnetlink::MulticastGroup;
 use tokio::net::unix::pipe;
 use tokio::sync::watch;
 
+use crate::actual::destination;
 use crate::firewalld::Signals;
+use crate::overlap::overlap;
 use crate::wire::{NFGENMSG, attributes, messages};
 use crate::{PROTOCOL, nft};
 
@@ -67,6 +70,8 @@ pub(crate) struct Links {
     /// Links with neighbours of podwire's.
     pub(crate) own: Vec<u32>,
     pub(crate) others: BTreeSet<u32>,
+    /// podwire's networks: a link that connects one of them is in conflict with it.
+    pub(crate) networks: Vec<IpNet>,
 }
 
 impl Links {
@@ -237,12 +242,17 @@ fn concerns(message: &NetlinkMessage<RouteNetlinkMessage>, links: &Links) -> boo
         RouteNetlinkMessage::NewNeighbour(it) | RouteNetlinkMessage::DelNeighbour(it) => {
             links.own.contains(&it.header.ifindex)
         }
-        RouteNetlinkMessage::NewRoute(it) | RouteNetlinkMessage::DelRoute(it) => it.header.protocol
-            == RouteProtocol::Other(PROTOCOL)
-            || it.header.destination_prefix_length == 0
-            || it.attributes.iter().any(
-                |attribute| matches!(attribute, RouteAttribute::Oif(link) if links.contain(*link)),
-            ),
+        RouteNetlinkMessage::NewRoute(it) | RouteNetlinkMessage::DelRoute(it) => {
+            let is_of = |attribute: &RouteAttribute| match attribute {
+                RouteAttribute::Oif(link) => links.contain(*link),
+                _ => false,
+            };
+            it.header.protocol == RouteProtocol::Other(PROTOCOL)
+                || it.header.destination_prefix_length == 0
+                || it.attributes.iter().any(is_of)
+                || destination(it)
+                    .is_some_and(|net| links.networks.iter().any(|it| overlap(it, &net)))
+        }
         _ => false,
     }
 }

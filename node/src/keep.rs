@@ -14,7 +14,7 @@ use crate::diff::{self, Finding, State, Step};
 use crate::events::{Changes, Events, Links};
 use crate::journal::{Journal, JournalError, Undo};
 use crate::look::{Connections, Goal, Look, LookError};
-use crate::plan::{AGENT_FILE, Item};
+use crate::plan::{AGENT_FILE, Conflict, Item};
 use crate::preflight::Preflight;
 use crate::settings::{Mode, Places, Settings};
 use crate::{LINK, TUNNEL};
@@ -40,8 +40,9 @@ pub(crate) enum NodeError {
     #[error("items that podwire did not create are in the way, so nothing {} changed:\n{}",
         if *.more { "more was" } else { "was" }, .foreign.join("\n"))]
     Foreign { foreign: Vec<String>, more: bool },
-    #[error("this machine can't join the network, so nothing was changed:\n  {}", .0.join("\n  "))]
-    Preflight(Vec<String>),
+    #[error("this machine can't join the network, so nothing {} changed:\n  {}",
+        if *.more { "more was" } else { "was" }, .reasons.join("\n  "))]
+    Refused { reasons: Vec<String>, more: bool },
     #[error("waited {} ms for other programs:\n{}", .limit.as_millis(), .awaited.join("\n"))]
     Awaited {
         limit: Duration,
@@ -117,30 +118,44 @@ impl Node {
         })
     }
 
-    /// Checks the surroundings of the machine before anything is changed, and returns possible
+    /// Checks the machine and its surroundings before anything is changed, and returns possible
     /// problems.
     ///
     /// # Errors
-    /// [`NodeError::Preflight`]; or why a look failed.
+    /// [`NodeError::Refused`]; or why a look failed.
     pub(crate) async fn preflight(
         &mut self,
         api: Option<&kube::Client>,
     ) -> Result<Vec<String>, NodeError> {
-        let Some(settings) = self.goal.settings.clone() else {
-            return Ok(Vec::new());
-        };
-        if settings.node_subnets.is_empty() {
-            return Ok(Vec::new());
+        let look = self.look().await?;
+        let mut found = self.surroundings(&look, api).await;
+        let conflicts = look.plan.conflicts.iter().map(ToString::to_string);
+        found.refusals.splice(..0, conflicts);
+        judged(found)
+    }
+
+    /// Checks the surroundings of the machine, and returns possible problems.
+    ///
+    /// # Errors
+    /// [`NodeError::Refused`].
+    pub(crate) async fn check_surroundings(
+        &self,
+        look: &Look,
+        api: Option<&kube::Client>,
+    ) -> Result<Vec<String>, NodeError> {
+        judged(self.surroundings(look, api).await)
+    }
+
+    async fn surroundings(&self, look: &Look, api: Option<&kube::Client>) -> Preflight {
+        match &self.goal.settings {
+            Some(settings) => Preflight::look(settings, look, api).await,
+            None => Preflight::default(),
         }
-        // The first round reports why a look fails.
-        let Ok(look) = self.look().await else {
-            return Ok(Vec::new());
-        };
-        let found = Preflight::look(&settings, &look, api).await;
-        match found.refusals.is_empty() {
-            true => Ok(found.warnings),
-            false => Err(NodeError::Preflight(found.refusals)),
-        }
+    }
+
+    /// Whether nothing was created in the kernel since the machine was booted.
+    pub(crate) fn is_untouched(&self) -> bool {
+        self.machine.journal.undos().is_empty()
     }
 
     /// The node's settings from now on.
@@ -213,7 +228,9 @@ impl Node {
     async fn settle(&mut self, rounds: &mut Vec<Vec<Step>>) -> Result<Look, NodeError> {
         loop {
             let look = self.look().await?;
-            refuse_foreign(&look.findings, !rounds.is_empty())?;
+            let more = !rounds.is_empty();
+            refuse_conflicts(&look.plan.conflicts, more)?;
+            refuse_foreign(&look.findings, more)?;
             let steps = diff::steps(&look.findings);
             if steps.is_empty() {
                 return Ok(look);
@@ -245,6 +262,7 @@ impl Node {
             names: names.map(str::to_owned).collect(),
             own: [LINK, TUNNEL].into_iter().filter_map(index).collect(),
             others: others.filter_map(index).collect(),
+            networks: settings.map(Settings::networks).unwrap_or_default(),
         });
         self.tables = Some((look.actual.table.clone(), look.actual.services));
         self.switch = look.actual.switch.clone();
@@ -293,6 +311,24 @@ impl Node {
             Ok(changes) => Ok(changes.map(drop)?),
             Err(_) => Err(NodeError::Awaited { limit, awaited }),
         }
+    }
+}
+
+fn judged(found: Preflight) -> Result<Vec<String>, NodeError> {
+    match found.refusals.is_empty() {
+        true => Ok(found.warnings),
+        false => Err(NodeError::Refused {
+            reasons: found.refusals,
+            more: false,
+        }),
+    }
+}
+
+fn refuse_conflicts(conflicts: &[Conflict], more: bool) -> Result<(), NodeError> {
+    let reasons: Vec<String> = conflicts.iter().map(ToString::to_string).collect();
+    match reasons.is_empty() {
+        true => Ok(()),
+        false => Err(NodeError::Refused { reasons, more }),
     }
 }
 

@@ -48,8 +48,15 @@ pub(crate) struct Kept {
     directory: PathBuf,
     last: VecDeque<PutBack>,
     metrics: Arc<Metrics>,
-    /// Fights not yet reported.
-    pub(crate) fights: Vec<String>,
+    /// Warnings for which no Event was posted yet.
+    pub(crate) warnings: Vec<Warning>,
+}
+
+/// What is to become an Event.
+#[derive(Debug)]
+pub(crate) struct Warning {
+    pub(crate) reason: &'static str,
+    pub(crate) text: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -63,6 +70,7 @@ pub(crate) struct Metrics {
     registry: Registry,
     put_back: Family<Kind, Counter>,
     fights: Counter,
+    conflicts: Gauge,
     well: Gauge,
     refused: Gauge,
 }
@@ -74,7 +82,7 @@ impl Kept {
             directory: directory.to_owned(),
             last: read(directory).into(),
             metrics: Arc::new(Metrics::default()),
-            fights: Vec::new(),
+            warnings: Vec::new(),
         }
     }
 
@@ -99,7 +107,23 @@ impl Kept {
 
     pub(crate) fn fight(&mut self, text: String) {
         self.metrics.fights.inc();
-        self.fights.push(text);
+        self.warn("PutBackTooOften", text);
+    }
+
+    /// Records the number of conflicts, and the text of new ones.
+    pub(crate) fn conflicts(&mut self, number: usize, new: Option<String>) {
+        let number = number.try_into().unwrap_or(i64::MAX);
+        self.metrics.conflicts.set(number);
+        if let Some(text) = new {
+            self.warn("NetworkConflict", text);
+        }
+    }
+
+    fn warn(&mut self, reason: &'static str, text: String) {
+        // There may be no API server for a long time.
+        if self.warnings.len() < MOST {
+            self.warnings.push(Warning { reason, text });
+        }
     }
 
     pub(crate) fn well(&self, is_well: bool) {
@@ -149,6 +173,7 @@ impl Default for Metrics {
             registry: Registry::default(),
             put_back: Family::default(),
             fights: Counter::default(),
+            conflicts: Gauge::default(),
             well: Gauge::default(),
             refused: Gauge::default(),
         };
@@ -162,6 +187,11 @@ impl Default for Metrics {
             "podwire_node_fights",
             "Times that an item was left alone for a while, because it had been restored too often",
             metrics.fights.clone(),
+        );
+        registry.register(
+            "podwire_node_conflicts",
+            "Settings that would take from this machine what it needs for itself",
+            metrics.conflicts.clone(),
         );
         registry.register(
             "podwire_node_well",

@@ -8,8 +8,9 @@
 //! From the top: `command` is the command line, `run` maintains what `keep` has set up, `apply`
 //! executes steps, `journal` records their inverses, `diff` and `plan` are pure, `firewall` has the
 //! text of the nftables table, `firewalld` talks to that firewall, `actual` reads the machine's
-//! state and `events` tells when to look again; `kept` counts what was restored. `cluster` follows
-//! the Kubernetes API, `services` makes its services reachable on the host, `conntrack` removes
+//! state and `events` tells when to look again; `kept` counts what was restored. `overlap` compares
+//! networks with what the machine needs for itself, among it `servers`. `cluster` follows the
+//! Kubernetes API, `services` makes its services reachable on the host, `conntrack` removes
 //! connections to deleted endpoints, and `announce` publishes the node to the control plane. `role`
 //! reports its state to the agent's tools. `preflight` checks what no item shows. `nft` talks to
 //! nft(8), and `wire` encodes netlink messages that rtnetlink does not know.
@@ -31,10 +32,12 @@ mod left_out;
 mod look;
 mod mac;
 mod nft;
+pub mod overlap;
 mod plan;
 mod preflight;
 mod role;
 mod run;
+mod servers;
 mod services;
 mod settings;
 mod show;

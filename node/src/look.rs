@@ -13,7 +13,9 @@ use crate::actual::{Actual, ReadError, SwitchSeen, Tables, UNITS, tables};
 use crate::diff::{self, Finding};
 use crate::firewalld::{Firewalld, Rule};
 use crate::journal::Undo;
+use crate::overlap::InUse;
 use crate::plan::{Item, Plan, drop_in};
+use crate::servers::{Server, addresses, database, name_servers};
 use crate::settings::{Places, Settings};
 use crate::southbound;
 
@@ -40,6 +42,8 @@ pub(crate) struct Goal {
     pub(crate) settings: Option<Settings>,
     /// Whether to take over what others created.
     pub(crate) take_over: bool,
+    /// The API server, if there is one.
+    pub(crate) api_server: Option<Server>,
 }
 
 /// One look: the machine, the plan, and each item.
@@ -56,6 +60,8 @@ pub(crate) struct Connections {
     /// The southbound database, if podwire has something to do in it.
     pub(crate) southbound: Option<Client>,
     pub(crate) firewalld: Option<Firewalld>,
+    /// The API server and OVN's databases.
+    servers: Vec<InUse>,
     pub(crate) handle: rtnetlink::Handle,
     /// The netlink port of the handle.
     pub(crate) port: u32,
@@ -81,6 +87,23 @@ impl Connections {
             // One that does not answer yet is waited for like everything that others provide.
             let _ = southbound.synced(Instant::now() + southbound::LIMIT).await;
         }
+        let mut servers: Vec<Server> = goal.api_server.clone().into_iter().collect();
+        if let Some(settings) = settings {
+            let seen = SwitchSeen::of(&client, None);
+            let key = |key: &str| seen.keys.get(key).map(String::as_str);
+            let southbound = settings.ovn_remote.as_deref().or(key("ovn-remote"));
+            let northbound = key("ovn-nb");
+            servers.extend(
+                southbound
+                    .iter()
+                    .flat_map(|it| database("southbound database", it)),
+            );
+            servers.extend(
+                northbound
+                    .iter()
+                    .flat_map(|it| database("northbound database", it)),
+            );
+        }
         let (mut connection, handle, _) = rtnetlink::new_connection()?;
         // Otherwise the socket gets a port only when it sends something.
         let address = connection.socket_mut().socket_mut().bind_auto()?;
@@ -89,6 +112,7 @@ impl Connections {
             client,
             southbound,
             firewalld: Firewalld::connect().await,
+            servers: addresses(&servers).await,
             handle,
             port: address.port_number(),
         })
@@ -113,8 +137,12 @@ impl Connections {
         let (client, handle) = (&self.client, &self.handle);
         let actual = Actual::all(client, southbound, firewalld, handle, interface, known);
         let mut actual = actual.await?;
+        actual.in_use.extend(self.servers.iter().cloned());
+        actual.in_use.extend(name_servers());
         let plan = match settings {
-            Some(settings) => Plan::of(settings, &actual).map_err(LookError::Plan)?,
+            Some(settings) => {
+                Plan::of(settings, &actual, goal.take_over).map_err(LookError::Plan)?
+            }
             None => Plan::default(),
         };
         let made = journal.iter().filter_map(|undo| match undo {

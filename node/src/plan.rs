@@ -1,5 +1,6 @@
 //! The goal for the machine: one pure value.
 
+mod conflicts;
 mod firewalld;
 mod guarded;
 mod item;
@@ -12,10 +13,11 @@ use ipnet::IpNet;
 
 use crate::actual::Actual;
 use crate::firewall::Table;
-use crate::settings::{Mode, Settings};
+use crate::settings::{Mode, Settings, least_mtu};
 use crate::subnet::{gateway, management};
 use crate::{LINK, MAPPING, mac};
 
+pub(crate) use conflicts::Conflict;
 pub(crate) use item::{Bridge, Claim, FormerRoute, Item, Port, Route, Tunnel};
 pub(crate) use plain::AGENT_FILE;
 pub(crate) use tuning::drop_in;
@@ -29,18 +31,28 @@ pub(crate) struct Plan {
     pub(crate) uplink: Option<String>,
     /// Remarks for the operator about how the plan came about.
     pub(crate) verdict: Vec<String>,
+    /// Settings that take what the machine needs for itself.
+    pub(crate) conflicts: Vec<Conflict>,
 }
 
 impl Plan {
-    /// The plan for the mode in the settings.
+    /// The plan for the mode in the settings. With `take_over`, routes of others may be replaced.
     ///
     /// # Errors
     /// What is missing or impossible, as text.
-    pub(crate) fn of(settings: &Settings, actual: &Actual) -> Result<Self, String> {
+    pub(crate) fn of(
+        settings: &Settings,
+        actual: &Actual,
+        take_over: bool,
+    ) -> Result<Self, String> {
+        let mut conflicts = conflicts::find(settings, actual, take_over);
+        let settings = &*conflicts::without_refused(settings, actual, &conflicts);
         let mut plan = match settings.mode {
             Mode::Ovn => Self::routed(settings, actual)?,
             Mode::Plain => Self::plain(settings, actual)?,
         };
+        conflicts.append(&mut plan.conflicts);
+        plan.conflicts = conflicts;
         plan.pass_firewalld(settings, actual);
         plan.tune(settings, actual)?;
         Ok(plan)
@@ -60,9 +72,12 @@ impl Plan {
                 format!("{link} has no address for tunnels: give it one, or name one by --encap-ip")
             })?);
         }
-        let mtu = mtu(settings, &uplink, &encap_ips)?;
+        let (mtu, too_small) = mtu(settings, &uplink, overhead(&encap_ips));
         let encap_ips: Vec<String> = encap_ips.iter().map(ToString::to_string).collect();
-        let mut plan = Self::default();
+        let mut plan = Self {
+            conflicts: too_small.into_iter().collect(),
+            ..Self::default()
+        };
         plan.keys(settings, actual, &encap_ips.join(","))?;
         let addresses: Vec<IpNet> = settings.node_subnets.iter().map(management).collect();
         // The router's port has one MAC address for both families, derived from the first subnet.
@@ -310,19 +325,36 @@ fn overhead(encap_ips: &[IpAddr]) -> u32 {
     }
 }
 
-fn mtu(settings: &Settings, uplink: &Uplink, encap_ips: &[IpAddr]) -> Result<u32, String> {
-    let most = uplink.mtu.saturating_sub(overhead(encap_ips));
-    match settings.mtu {
-        Some(mtu) if mtu > most => Err(format!(
-            "--mtu {mtu}: {} has an MTU of {} bytes and tunnels take {}: name {most} at most, or \
-             raise the link's",
-            uplink.link,
-            uplink.mtu,
-            overhead(encap_ips)
-        )),
-        Some(mtu) => Ok(mtu),
-        None => Ok(most),
+/// The MTU of what goes through tunnels, and why the uplink can't carry it: IPv6 needs 1280 bytes
+/// (RFC 8200 section 5), and the kernel takes it from a link with less.
+fn mtu(settings: &Settings, uplink: &Uplink, overhead: u32) -> (u32, Option<Conflict>) {
+    let least = least_mtu(&settings.node_subnets);
+    let most = uplink.mtu.saturating_sub(overhead);
+    let mtu = settings.mtu.unwrap_or(most).max(least);
+    if mtu <= most {
+        return (mtu, None);
     }
+    let Uplink { link, mtu: has, .. } = uplink;
+    let has = format!("{link} has an MTU of {has} bytes and tunnels take {overhead}");
+    let conflict = match settings.mtu {
+        Some(mtu) if most >= least => {
+            let problem = format!("{has}: name {most} at most, or raise the link's");
+            Conflict::of(settings, "--mtu", &mtu.to_string(), problem)
+        }
+        _ => {
+            let problem = format!(
+                "{has}, but pods need {least}: raise the link's to {} at least",
+                least + overhead
+            );
+            Conflict::of(
+                settings,
+                settings.subnets_setting(),
+                &settings.subnets_text(),
+                problem,
+            )
+        }
+    };
+    (mtu, Some(conflict))
 }
 
 #[cfg(test)]

@@ -5,6 +5,8 @@
 //! long a machine may take to start. What somebody removes again and again is restored ten times a
 //! minute and then left alone for a while, because a fight helps neither side.
 
+mod report;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
@@ -13,18 +15,19 @@ use tokio::time::{Instant, Interval, sleep_until};
 use tracing::{error, info, warn};
 
 use crate::Surroundings;
-use crate::announce::{self, Announced, Subject};
+use crate::announce::{self, Announced};
 use crate::cluster::ApiNode;
 use crate::diff::{self, Finding, State, Step};
 use crate::events::Changes;
-use crate::keep::{Node, NodeError, awaited, refuse_foreign};
+use crate::keep::{Node, NodeError, refuse_foreign};
 use crate::kept::Kept;
 use crate::left_out::LeftOut;
 use crate::look::Look;
-use crate::plan::Item;
+use crate::plan::{Conflict, Item};
 use crate::services::{self, Here, Services, Settled};
-use crate::settings::Mode;
+use crate::settings::{FollowError, Mode, SettingsError};
 use crate::watch::Watch;
+use report::first;
 
 /// How often an item is restored within `FIGHT_TIME` before it is left alone for `TRUCE`.
 const FIGHTS: usize = 10;
@@ -52,6 +55,8 @@ pub(crate) async fn run(
         left_out: LeftOut::default(),
         told: None,
         manager: surroundings.tell,
+        subnets_said: String::new(),
+        conflicts: BTreeSet::new(),
         is_checked: false,
         is_ready: false,
         planned: Vec::new(),
@@ -106,6 +111,10 @@ struct Keeper<'a> {
     /// The Node when its annotations were last written, and what was written.
     told: Option<(ApiNode, Announced)>,
     manager: &'a dyn Fn(&str),
+    /// The node's subnets as last logged.
+    subnets_said: String,
+    /// The conflicts of the last look.
+    conflicts: BTreeSet<String>,
     /// Whether the preflight checks have run.
     is_checked: bool,
     is_ready: bool,
@@ -129,16 +138,15 @@ impl Keeper<'_> {
     /// Looks and executes steps until nothing is left to do; returns when to look again without an
     /// event.
     async fn settle(&mut self, mut changes: Changes) -> Result<Option<Instant>, NodeError> {
-        if let Err(text) = self.take_cluster() {
-            self.say(false, text);
-            return Ok(None);
-        }
-        if !std::mem::replace(&mut self.is_checked, true) {
-            let api = self.watch.as_ref().map(|watch| watch.client.clone());
-            for warning in self.node.preflight(api.as_ref()).await? {
-                warn!("{warning}");
+        let former = self.subnets();
+        let invalid = match self.take_cluster() {
+            Ok(invalid) => invalid,
+            Err(error) => {
+                self.say(false, error.to_string());
+                return Ok(None);
             }
-        }
+        };
+        let mut not_taken: Vec<String> = invalid.iter().map(ToString::to_string).collect();
         if !changes.firewall.is_empty() {
             self.services.look_again();
         }
@@ -148,13 +156,44 @@ impl Keeper<'_> {
                 Ok(look) => look,
                 Err(error) => return Ok(Some(self.failed(&error))),
             };
+            let conflicts = &look.plan.conflicts;
+            if !former.is_empty() && former != self.subnets() {
+                let of_subnets = conflicts.iter().filter(|it| it.is_of_subnets());
+                let of_subnets: Vec<String> = of_subnets.map(ToString::to_string).collect();
+                if !of_subnets.is_empty() {
+                    // A living node keeps its own.
+                    self.set_subnets(&former);
+                    not_taken.extend(of_subnets);
+                    continue;
+                }
+            }
+            let conflicting = conflicts.iter().map(ToString::to_string);
+            let mut troubles: Vec<String> = not_taken.iter().cloned().chain(conflicting).collect();
+            self.note_conflicts(&troubles);
+            if self.node.is_untouched() && conflicts.iter().any(Conflict::is_own) {
+                self.kept.well(false);
+                self.say(false, format!("nothing is set up: {}", first(&troubles)));
+                self.post_warnings().await;
+                return Ok(None);
+            }
+            if !std::mem::replace(&mut self.is_checked, true) {
+                let api = self.watch.as_ref().map(|watch| watch.client.clone());
+                for warning in self.node.check_surroundings(&look, api.as_ref()).await? {
+                    warn!("{warning}");
+                }
+            }
+            self.say_subnets();
             if !self.is_ready {
                 refuse_foreign(&look.findings, false)?;
             }
             let steps = self.allowed(&look.findings);
             if steps.is_empty() {
-                let troubles = self.follow(&look, &by).await;
-                let again = (!troubles.is_empty()).then(|| Instant::now() + RETRY);
+                let failed = self.follow(&look, &by).await;
+                let again = (!failed.is_empty()).then(|| Instant::now() + RETRY);
+                if !troubles.is_empty() {
+                    troubles = vec![first(&troubles)];
+                }
+                troubles.extend(failed);
                 self.report(&look.findings, troubles);
                 self.remember(&look);
                 return Ok(again.into_iter().chain(self.truce_ends()).min());
@@ -191,22 +230,26 @@ impl Keeper<'_> {
         Instant::now() + RETRY
     }
 
-    /// Applies what the API server reports about this node's subnets and other nodes.
-    fn take_cluster(&mut self) -> Result<(), String> {
-        let (Some(watch), Some(settings)) = (&self.watch, self.node.settings()) else {
-            return Ok(());
-        };
-        let before = settings.node_subnets.clone();
-        settings.follow(&watch.cluster)?;
-        if settings.node_subnets != before {
-            let nets: Vec<String> = settings
-                .node_subnets
-                .iter()
-                .map(ToString::to_string)
-                .collect();
-            info!("the node's subnets are {}", nets.join(", "));
+    /// Applies what the API server reports about this node's subnets and other nodes; returns what
+    /// is wrong with what is not taken.
+    fn take_cluster(&mut self) -> Result<Option<SettingsError>, FollowError> {
+        match (&self.watch, self.node.settings()) {
+            (Some(watch), Some(settings)) => settings.follow(&watch.cluster),
+            _ => Ok(None),
         }
-        Ok(())
+    }
+
+    fn subnets(&mut self) -> Vec<IpNet> {
+        let settings = self.node.settings();
+        settings
+            .map(|it| it.node_subnets.clone())
+            .unwrap_or_default()
+    }
+
+    fn set_subnets(&mut self, subnets: &[IpNet]) {
+        if let Some(settings) = self.node.settings() {
+            settings.node_subnets = subnets.to_vec();
+        }
     }
 
     /// Updates services from the cluster, and publishes the node; returns failures, as text.
@@ -218,7 +261,7 @@ impl Keeper<'_> {
             return Vec::new();
         };
         if settings.mode == Mode::Plain {
-            self.post_fights(&settings.node_name).await;
+            self.post_warnings().await;
             return Vec::new();
         }
         let mut troubles = Vec::new();
@@ -265,44 +308,8 @@ impl Keeper<'_> {
                 Err(error) => troubles.push(format!("write annotations of the Node: {error}")),
             }
         }
-        self.post_fights(&settings.node_name).await;
+        self.post_warnings().await;
         troubles
-    }
-
-    /// Posts an Event for each item that is left alone.
-    async fn post_fights(&mut self, name: &str) {
-        let Some(watch) = &self.watch else {
-            return;
-        };
-        let Some(node) = watch.cluster.nodes.objects.get(name) else {
-            return;
-        };
-        for text in std::mem::take(&mut self.kept.fights) {
-            let subject = Subject {
-                kind: "Node",
-                namespace: "",
-                name,
-                uid: &node.uid,
-            };
-            let reason = "PutBackTooOften";
-            let posted = announce::warn(&watch.client, name, &subject, reason, &text).await;
-            if let Err(error) = posted {
-                warn!(%error, "an Event could not be posted");
-            }
-        }
-    }
-
-    /// Reports the status if it has changed.
-    fn say(&mut self, is_well: bool, status: String) {
-        if status != self.status {
-            self.kept.state(is_well, &status);
-            match is_well {
-                true => info!("{status}"),
-                false => warn!("{status}"),
-            }
-            (self.manager)(&format!("STATUS={}", status.replace('\n', " ")));
-            self.status = status;
-        }
     }
 
     /// The steps that are not left alone for a while.
@@ -364,51 +371,6 @@ impl Keeper<'_> {
 
     fn truce_ends(&self) -> Option<Instant> {
         self.fights.values().filter_map(|fight| fight.truce).min()
-    }
-
-    /// Reports the status; and once, that the node is ready.
-    fn report(&mut self, findings: &[Finding], troubles: Vec<String>) {
-        let foreign = refuse_foreign(findings, true).err();
-        let awaited = awaited(findings);
-        let left: BTreeSet<&String> = self
-            .fights
-            .iter()
-            .filter(|(_, fight)| fight.truce.is_some())
-            .map(|(identity, _)| identity)
-            .collect();
-        let mut status = troubles;
-        status.extend(foreign.map(|error| error.to_string()));
-        status.extend(
-            awaited
-                .iter()
-                .map(|line| format!("waiting for {}", line.trim())),
-        );
-        status.extend(
-            left.iter()
-                .map(|identity| format!("left alone: {identity}")),
-        );
-        let is_well = status.is_empty();
-        // One service must not make the node unready.
-        status.extend(self.left_out.status());
-        let is_complete = status.is_empty();
-        if is_complete {
-            status.push(format!(
-                "all {} items are as they should be",
-                findings.len()
-            ));
-        }
-        self.kept.well(is_well);
-        self.say(is_complete, status.join("; "));
-        // In plain mode, the missing items are the agent's, which starts when this role is ready.
-        let settings = self.node.settings();
-        let is_plain = settings.is_some_and(|settings| settings.mode == Mode::Plain);
-        let is_done =
-            |finding: &Finding| matches!(finding.state, State::Well { .. } | State::Waits(_));
-        let is_ready = is_well || is_plain && findings.iter().all(is_done);
-        if is_ready && !std::mem::replace(&mut self.is_ready, true) {
-            info!("ready");
-            (self.manager)("READY=1");
-        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod args;
 mod follow;
+mod nets;
 mod ovn;
 
 use std::collections::BTreeMap;
@@ -13,6 +14,9 @@ use ipnet::IpNet;
 use podwire_ovs::client::{Remote, TlsKeys};
 
 pub(crate) use args::{ApiArgs, PlaceArgs, SettingsArgs};
+pub(crate) use follow::FollowError;
+use nets::{check_apart, nets};
+pub(crate) use nets::{check_subnets, least_mtu};
 
 /// The control plane of the pod network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -41,6 +45,8 @@ pub(crate) struct Settings {
     pub(crate) node_subnets: Vec<IpNet>,
     /// Whether flags set them.
     pub(crate) subnets_by_flag: bool,
+    /// The sources of flags that are not from the command line, as text to append.
+    pub(crate) origins: BTreeMap<&'static str, String>,
     /// In plain mode.
     pub(crate) peers: Vec<Peer>,
     /// In plain mode: whether to use tunnels even to peers on the same network.
@@ -130,16 +136,10 @@ impl SettingsArgs {
         check_subnets("--node-subnet", &node_subnets, &cluster_subnets)?;
         let service_cidrs = nets("--service-cidr", &self.service_cidrs)?;
         for service in &service_cidrs {
-            let mut pods = node_subnets.iter().chain(&cluster_subnets);
-            if let Some(pods) = pods.find(|net| net.contains(service) || service.contains(*net)) {
-                let problem = format!("it overlaps the pod network {pods}");
-                return Err(bad("--service-cidr", &service.to_string(), problem));
-            }
+            let pods = node_subnets.iter().chain(&cluster_subnets);
+            check_apart("--service-cidr", service, "the pod network", pods)?;
         }
-        let least = match node_subnets.iter().any(|net| net.addr().is_ipv6()) {
-            true => 1280,
-            false => 576,
-        };
+        let least = least_mtu(&node_subnets);
         if let Some(mtu) = self.mtu.filter(|mtu| !(least..=65_535).contains(mtu)) {
             let problem = format!("expected {least} to 65535 bytes");
             return Err(bad("--mtu", &mtu.to_string(), problem));
@@ -160,6 +160,7 @@ impl SettingsArgs {
             mode: self.mode,
             node_name: node_name(self.node_name)?,
             subnets_by_flag: !node_subnets.is_empty(),
+            origins: BTreeMap::new(),
             node_subnets,
             peers: Vec::new(),
             always_tunnel: self.always_tunnel,
@@ -278,38 +279,6 @@ impl SettingsArgs {
     }
 }
 
-/// Checks a node's subnets, by themselves and against the cluster's.
-fn check_subnets(
-    flag: &'static str,
-    subnets: &[IpNet],
-    cluster_subnets: &[IpNet],
-) -> Result<(), SettingsError> {
-    for (at, subnet) in subnets.iter().enumerate() {
-        let same = |other: &&IpNet| other.addr().is_ipv4() == subnet.addr().is_ipv4();
-        if let Some(other) = subnets[..at].iter().find(same) {
-            let problem = format!("{other} is of the same family, and there may be one of each");
-            return Err(bad(flag, &subnet.to_string(), problem));
-        }
-        // Network, gateway, the host's own, one pod, broadcast.
-        if subnet.max_prefix_len() - subnet.prefix_len() < 3 {
-            let most = subnet.max_prefix_len() - 3;
-            let problem = format!("too small for a node's pods: /{most} at most");
-            return Err(bad(flag, &subnet.to_string(), problem));
-        }
-    }
-    for subnet in subnets {
-        let mut of_family = cluster_subnets
-            .iter()
-            .filter(|net| net.addr().is_ipv4() == subnet.addr().is_ipv4())
-            .peekable();
-        if of_family.peek().is_some() && !of_family.any(|net| net.contains(subnet)) {
-            let problem = "it is in none of --cluster-subnet";
-            return Err(bad(flag, &subnet.to_string(), problem));
-        }
-    }
-    Ok(())
-}
-
 impl PlaceArgs {
     pub(crate) fn check(self) -> Result<Places, SettingsError> {
         let problem = |error: podwire_ovs::client::RemoteError| error.to_string();
@@ -332,22 +301,6 @@ pub(crate) fn loopback(text: &str) -> Result<SocketAddr, SettingsError> {
             let problem = "expected a loopback address and a port, as in 127.0.0.1:9477";
             bad("--metrics-address", text, problem)
         })
-}
-
-fn nets(flag: &'static str, texts: &[String]) -> Result<Vec<IpNet>, SettingsError> {
-    // Kubernetes' own lists use commas.
-    let texts = texts.iter().flat_map(|text| text.split(',').map(str::trim));
-    let nets = texts.filter(|text| !text.is_empty()).map(|text| {
-        let net: IpNet = text
-            .parse()
-            .map_err(|_| bad(flag, text, "expected a network, as in 10.244.0.0/16"))?;
-        if net.addr() != net.network() {
-            let problem = format!("its host part is not zero: is {} meant?", net.trunc());
-            return Err(bad(flag, text, problem));
-        }
-        Ok(net)
-    });
-    nets.collect()
 }
 
 /// This node's name in Kubernetes; without one, kubelet's own default: the host name in lower case.

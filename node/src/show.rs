@@ -26,6 +26,7 @@ pub(crate) fn plan(look: &Look, preflight: &Preflight) -> (String, bool) {
             }
             State::Missing => format!("+ {item}"),
             State::Waits(what) => format!("+ {item} (after {})", first_clause(what)),
+            State::Refused(setting) => format!("! {item}: refused, see {setting}"),
             State::Differs(seen) => format!("~ {item} (now {seen})"),
             State::Surplus => format!("- {}", item.identity()),
             State::Foreign(whose) => {
@@ -45,11 +46,15 @@ pub(crate) fn plan(look: &Look, preflight: &Preflight) -> (String, bool) {
     for warning in &preflight.warnings {
         let _ = writeln!(text, "note: {warning}");
     }
+    for conflict in &look.plan.conflicts {
+        let _ = writeln!(text, "! {conflict}");
+    }
     for refusal in &preflight.refusals {
         let _ = writeln!(text, "! {refusal}");
     }
+    let refuses = !preflight.refusals.is_empty() || !look.plan.conflicts.is_empty();
     let verdict = match (foreign, changes) {
-        _ if !preflight.refusals.is_empty() => "init would refuse: see above".to_owned(),
+        _ if refuses => "init would refuse: see above".to_owned(),
         (_, 0) => format!("nothing to do: all {well} items are as they should be"),
         (0, changes) => format!(
             "init would make {}; {} as it should be",
@@ -64,7 +69,7 @@ pub(crate) fn plan(look: &Look, preflight: &Preflight) -> (String, bool) {
         }
     };
     let _ = writeln!(text, "{verdict}");
-    (text, changes > 0 || !preflight.refusals.is_empty())
+    (text, changes > 0 || refuses)
 }
 
 /// The part of a clause of an error's text before its advice.
@@ -89,6 +94,9 @@ pub(crate) fn items(look: &Look, journal: &[Undo], kept: &[PutBack], run: Option
     }
     if let Some(run) = run {
         let _ = writeln!(text, "\nrun: {}", run.status);
+    }
+    for conflict in &look.plan.conflicts {
+        let _ = writeln!(text, "\nconflict: {conflict}");
     }
     let _ = writeln!(text, "\njournal: {}", of(journal.len(), "inverse"));
     for undo in journal {
@@ -124,6 +132,7 @@ pub(crate) fn json(look: &Look, journal: &[Undo], kept: &[PutBack], run: Option<
         "well": is_well(look, run),
         "verdict": look.plan.verdict,
         "run": run.map(|run| json!({"well": run.well, "status": run.status})),
+        "conflicts": look.plan.conflicts.iter().map(ToString::to_string).collect::<Vec<_>>(),
         "journal": journal,
         "put_back": kept,
     })
@@ -132,7 +141,9 @@ pub(crate) fn json(look: &Look, journal: &[Undo], kept: &[PutBack], run: Option<
 /// Whether everything is as planned, also what only `podwire node run` knows about: services.
 pub(crate) fn is_well(look: &Look, run: Option<&Role>) -> bool {
     let mut states = look.findings.iter().map(|finding| &finding.state);
-    states.all(|state| matches!(state, State::Well { .. })) && run.is_none_or(|run| run.well)
+    look.plan.conflicts.is_empty()
+        && states.all(|state| matches!(state, State::Well { .. }))
+        && run.is_none_or(|run| run.well)
 }
 
 fn words(state: &State) -> (&'static str, Option<&str>) {
@@ -144,6 +155,7 @@ fn words(state: &State) -> (&'static str, Option<&str>) {
         State::Foreign(whose) => ("foreign", Some(whose)),
         State::Surplus => ("surplus", None),
         State::Waits(what) => ("missing", Some(first_clause(what))),
+        State::Refused(setting) => ("refused", Some(setting)),
     }
 }
 

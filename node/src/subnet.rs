@@ -14,7 +14,8 @@ pub(crate) fn gateway(subnet: &IpNet) -> IpAddr {
     nth(subnet, 1)
 }
 
-fn nth(subnet: &IpNet, number: u8) -> IpAddr {
+/// The address with this number.
+pub(crate) fn nth(subnet: &IpNet, number: u8) -> IpAddr {
     match subnet.network() {
         IpAddr::V4(ip) => (u32::from(ip) + u32::from(number)).to_be_bytes().into(),
         IpAddr::V6(ip) => (u128::from(ip) + u128::from(number)).to_be_bytes().into(),

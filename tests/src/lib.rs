@@ -37,6 +37,7 @@ mod failure;
 pub mod frames;
 pub mod http;
 pub mod kubernetes;
+pub mod lan;
 mod leftovers;
 pub mod links;
 pub mod machine;

@@ -291,6 +291,14 @@ impl Snapshot {
         assert!(differences.is_empty(), "{}", differences.join("\n"));
     }
 
+    /// Panics when anything but this differs.
+    #[track_caller]
+    pub fn assert_same_but(&self, what: &str, later: &Self) {
+        let mut differences = self.differences(later);
+        differences.retain(|difference| !difference.starts_with(what));
+        assert!(differences.is_empty(), "{}", differences.join("\n"));
+    }
+
     /// What differs, and how.
     pub fn differences(&self, later: &Self) -> Vec<String> {
         let lines = |value: &Value| -> BTreeSet<String> {

@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::failure::{Failure, OrFail, Step, tail};
 use crate::ovsdb::{self, Ovsdb, Row};
-use crate::place::{Keeper, Place};
+use crate::place::{Keeper, Place, RESOLV_CONF};
 use crate::process::{self, Daemon};
 use crate::watch::await_seen;
 use crate::words::Words;
@@ -76,6 +76,17 @@ impl TestNode {
     /// thread.
     pub fn path(&self, path: &str) -> PathBuf {
         self.keeper.outside(path)
+    }
+
+    /// Has the node ask this name server, and no other.
+    #[track_caller]
+    pub fn name_server(&self, address: &str) {
+        // Where the machine's is a link to a file in /run, that is not there.
+        let script = r#"real=$(readlink -m /etc/resolv.conf)
+            case $real in /run/*) mkdir -p "$(dirname "$real")"; echo "$1" >"$real";; esac
+            echo "$1" >"$0""#;
+        let line = format!("nameserver {address}");
+        self.run("sh", ["-c", script, RESOLV_CONF, &line]);
     }
 
     /// Runs a program on the node and returns its standard output.

@@ -20,6 +20,9 @@ use crate::random;
 
 const NO_PATH: Option<&str> = None;
 
+/// A node's /etc/resolv.conf, wherever the machine has its own.
+pub(crate) const RESOLV_CONF: &str = "/run/resolv.conf";
+
 /// A network namespace and a mount namespace, held open.
 #[derive(Clone, Debug)]
 pub struct Place {
@@ -221,6 +224,13 @@ fn make_node() -> Result<(Place, PathBuf), Failure> {
     .step(|| "mount the node's own /sys")?;
     for directory in ["/run/openvswitch", "/run/netns", "/run/log", "/run/lock"] {
         std::fs::create_dir(directory).step(|| format!("make {directory}"))?;
+    }
+    // The machine's own name servers are none of the node's.
+    std::fs::write(RESOLV_CONF, "").step(|| format!("write {RESOLV_CONF}"))?;
+    if Path::new("/etc/resolv.conf").exists() {
+        let (from, to) = (Some(RESOLV_CONF), "/etc/resolv.conf");
+        mount(from, to, NO_PATH, MsFlags::MS_BIND, NO_PATH)
+            .step(|| "mount the node's own /etc/resolv.conf")?;
     }
     let root = format!("/proc/self/task/{}/root", nix::unistd::gettid());
     Ok((Place::here(), root.into()))

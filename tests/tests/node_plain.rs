@@ -185,11 +185,20 @@ fn two_nodes_with_one_subnet_are_refused() {
     twin["metadata"]["name"] = json!("node-b");
     twin["spec"]["podCIDRs"] = json!(["10.244.0.0/16"]);
     server.apply(twin);
-    let said = "subnet 10.244.1.0/24 of node node-a overlaps 10.244.0.0/16 of node node-b: give \
-                each node podCIDRs of its own";
-    let refused = node.podwire(node.plain_arguments("plan", &server));
+    let said = "podCIDRs 10.244.1.0/24 of node node-a: it overlaps 10.244.0.0/16 of node node-b: \
+                give each node podCIDRs of its own";
+    let planned = node.podwire(node.plain_arguments("plan", &server));
+    assert_eq!(planned.status.code(), Some(2));
+    assert!(
+        planned.stdout.contains(&format!("\n! {said}\n")),
+        "{planned:#?}"
+    );
+    let refused = node.podwire(node.plain_arguments("init", &server));
     assert_eq!(refused.status.code(), Some(1));
-    assert_eq!(refused.stderr, format!("podwire node: {said}\n"));
+    assert!(
+        refused.stderr.contains(&format!("\n  {said}\n")),
+        "{refused:#?}"
+    );
     let run = NodeRun::launch(&node, node.plain_arguments("run", &server));
     run.await_state(said);
     // The agent gives no pod an address that may be another's.
@@ -202,12 +211,89 @@ fn two_nodes_with_one_subnet_are_refused() {
     let examined = examined.to_string();
     assert!(examined.contains("node-role-unwell"), "{examined}");
     assert!(examined.contains(said), "{examined}");
-    server.apply(json!({
-        "apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-b", "uid": "b"},
-        "spec": {"podCIDRs": ["10.244.2.0/24"]},
-        "status": {"addresses": [{"type": "InternalIP", "address": "172.31.0.9"}]},
-    }));
+    server.apply(other("node-b", "10.244.2.0/24", "172.31.0.9"));
     run.await_state("READY=1");
     agent.await_ready(true);
     assert!(run.stop().success());
+}
+
+/// Another node, as the API has it.
+fn other(name: &str, subnet: &str, address: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "uid": name},
+        "spec": {"podCIDRs": [subnet]},
+        "status": {"addresses": [{"type": "InternalIP", "address": address}]},
+    })
+}
+
+#[test]
+fn a_node_whose_subnet_takes_what_this_one_needs_is_left_out_and_all_others_are_reached() {
+    let central = Central::start();
+    let node = central.bare_node("node-a", 1);
+    let server = ApiServer::start_in(node.place());
+    server.apply(node.api_object());
+    // Before this node is set up, and after.
+    server.apply(other("wide", "172.16.0.0/12", "172.31.0.7"));
+    server.apply(other("loop", "127.0.0.0/24", "172.31.0.8"));
+    server.apply(other("node-b", "10.244.2.0/24", "172.31.0.9"));
+    let routes = || node.run("ip", "-4 route show proto 112");
+    let planned = node.podwire(node.plain_arguments("plan", &server)).stdout;
+    for said in [
+        "! podCIDRs 172.16.0.0/12 of node wide: this machine itself needs gateway 172.31.0.1, ",
+        "! podCIDRs 127.0.0.0/24 of node loop: addresses of 127.0.0.0/8 are this host's own",
+    ] {
+        assert!(planned.contains(said), "{said}\n{planned}");
+    }
+    let run = NodeRun::start(&node, node.plain_arguments("run", &server));
+    assert!(
+        routes().starts_with("10.244.2.0/24 via 172.31.0.9 "),
+        "{}",
+        routes()
+    );
+    assert_eq!(routes().lines().count(), 1, "{}", routes());
+    let before = routes();
+    let said = "conflict: podCIDRs 10.244.0.0/16 of node twin: it overlaps 10.244.1.0/24 of node \
+                node-a: give each node podCIDRs of its own";
+    server.apply(other("twin", "10.244.0.0/16", "172.31.0.12"));
+    run.await_log(said, 1);
+    run.await_log(
+        "conflict: podCIDRs 10.244.2.0/24 of node node-b: it overlaps",
+        1,
+    );
+    assert_eq!(routes(), before);
+    assert!(node.path("/run/podwire/node/agent.toml").exists());
+    // One that joins meanwhile is reached.
+    server.apply(other("node-c", "10.245.3.0/24", "172.31.0.13"));
+    run.await_log("changed with the machine: route 10.245.3.0/24", 1);
+    assert!(routes().starts_with(&before), "{}", routes());
+    for name in ["twin", "wide", "loop"] {
+        server.delete_object("Node", "", name);
+    }
+    run.await_log(
+        "no longer a conflict: podCIDRs 127.0.0.0/24 of node loop",
+        1,
+    );
+    assert!(run.stop().success());
+    node.podwire("node cleanup").success("podwire node cleanup");
+}
+
+#[test]
+fn podcidrs_that_contain_the_node_s_own_network_never_reach_the_agent() {
+    let central = Central::start();
+    let node = central.bare_node("node-a", 1);
+    let server = ApiServer::start_in(node.place());
+    let mut object = node.api_object();
+    object["spec"]["podCIDRs"] = json!(["172.31.0.0/24"]);
+    server.apply(object);
+    let addresses = || node.run("ip", "-o address show scope global");
+    let before = addresses();
+    let refused = node.podwire(node.plain_arguments("init", &server));
+    let said = "podCIDRs 172.31.0.0/24 of node node-a: this machine itself needs ";
+    assert_eq!(refused.status.code(), Some(1), "{refused:#?}");
+    assert!(refused.stderr.contains(said), "{refused:#?}");
+    let run = NodeRun::launch(&node, node.plain_arguments("run", &server));
+    run.await_state(&format!("STATUS=nothing is set up: {said}"));
+    assert!(!node.path("/run/podwire/node/agent.toml").exists());
+    assert_eq!(addresses(), before);
+    run.stop();
 }

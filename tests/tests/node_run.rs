@@ -312,10 +312,11 @@ fn a_node_is_ready_only_when_everything_is_there() {
 
     // A foreign item ends it before anything is changed, as it does init.
     machine.cleanup("");
-    node.run("ip", "address add 10.244.1.2/32 dev lo");
+    node.run("ip", "route add 10.96.0.0/16 via 192.0.2.1 proto static");
     let before = machine.snapshot();
     let run = NodeRun::launch(node, &arguments);
     assert_eq!(run.await_end().code(), Some(1));
-    assert!(run.log().contains("lo has this address"), "{}", run.log());
+    let said = "route 10.96.0.0/16: another one exists via 192.0.2.1 dev eth0 proto static";
+    assert!(run.log().contains(said), "{}", run.log());
     before.assert_same(&machine.snapshot());
 }

@@ -1,12 +1,10 @@
 //! The kernel's links, addresses, neighbours and routes, by rtnetlink(7).
 
-use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::Path;
 
 use futures_util::TryStreamExt as _;
 use ipnet::IpNet;
-use netlink_packet_route::AddressFamily;
 use netlink_packet_route::address::{
     AddressAttribute, AddressMessage, AddressProtocol, AddressScope,
 };
@@ -15,56 +13,30 @@ use netlink_packet_route::neighbour::{
     NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState,
 };
 use netlink_packet_route::route::{
-    RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteProtocol, RouteType,
+    RouteAttribute, RouteHeader, RouteMessage, RouteProtocol, RouteType,
 };
-use rtnetlink::{Handle, IpVersion, RouteMessageBuilder};
+use rtnetlink::Handle;
 
+use super::dump::{Dump, Names, destination, ip};
+use super::in_use::in_use;
 use super::{Actual, AddressSeen, LinkSeen, NeighbourSeen, ReadError, RouteSeen};
 use crate::{LINK, PROTOCOL, TUNNEL, mac};
 
 impl Actual {
     pub(super) async fn see_kernel(&mut self, handle: &Handle) -> Result<(), ReadError> {
         let failed = |what| move |source| ReadError::Netlink { what, source };
-        let links: Vec<LinkMessage> = handle
-            .link()
-            .get()
-            .execute()
-            .try_collect()
-            .await
-            .map_err(failed("links"))?;
-        self.links = links.iter().filter_map(link).collect();
-        let names: BTreeMap<u32, String> = self
-            .links
-            .iter()
-            .map(|(name, link)| (link.index, name.clone()))
-            .collect();
-        let addresses: Vec<AddressMessage> = handle
-            .address()
-            .get()
-            .execute()
-            .try_collect()
-            .await
-            .map_err(failed("addresses"))?;
-        let addresses = addresses.iter();
+        let dump = Dump::read(handle).await?;
+        let names = dump.names();
+        self.in_use = in_use(&dump, &names);
+        self.links = dump.links.iter().filter_map(link).collect();
+        let addresses = dump.addresses.iter();
         self.addresses = addresses
             .filter_map(|message| address(message, &names))
             .collect();
-        let mut routes = Vec::new();
-        for version in [IpVersion::V4, IpVersion::V6] {
-            let mut request = RouteMessageBuilder::<IpAddr>::new().build();
-            request.header.address_family = match version {
-                IpVersion::V4 => AddressFamily::Inet,
-                IpVersion::V6 => AddressFamily::Inet6,
-            };
-            let found: Vec<RouteMessage> = handle
-                .route()
-                .get(request)
-                .execute()
-                .try_collect()
-                .await
-                .map_err(failed("routes"))?;
-            routes.extend(found.iter().filter_map(|message| route(message, &names)));
-        }
+        let routes = dump.routes.iter();
+        let routes: Vec<RouteSeen> = routes
+            .filter_map(|message| route(message, &names))
+            .collect();
         let defaults = routes
             .iter()
             .filter(|route| route.destination.prefix_len() == 0 && route.link.is_some());
@@ -117,7 +89,7 @@ fn link(message: &LinkMessage) -> Option<(String, LinkSeen)> {
     Some((name?, seen))
 }
 
-fn address(message: &AddressMessage, names: &BTreeMap<u32, String>) -> Option<AddressSeen> {
+fn address(message: &AddressMessage, names: &Names) -> Option<AddressSeen> {
     let attributes = message.attributes.iter();
     // On a point-to-point link, IFA_ADDRESS is the peer's.
     let ip = attributes.clone().find_map(|attribute| match attribute {
@@ -142,14 +114,10 @@ fn address(message: &AddressMessage, names: &BTreeMap<u32, String>) -> Option<Ad
     })
 }
 
-fn route(message: &RouteMessage, names: &BTreeMap<u32, String>) -> Option<RouteSeen> {
+fn route(message: &RouteMessage, names: &Names) -> Option<RouteSeen> {
     let header = &message.header;
     let mut seen = RouteSeen {
-        destination: match header.address_family {
-            AddressFamily::Inet => "0.0.0.0/0".parse().ok()?,
-            AddressFamily::Inet6 => "::/0".parse().ok()?,
-            _ => return None,
-        },
+        destination: destination(message)?,
         via: None,
         link: None,
         source: None,
@@ -160,10 +128,6 @@ fn route(message: &RouteMessage, names: &BTreeMap<u32, String>) -> Option<RouteS
     };
     for attribute in &message.attributes {
         match attribute {
-            RouteAttribute::Destination(address) => {
-                seen.destination =
-                    IpNet::new(ip(address)?, header.destination_prefix_length).ok()?;
-            }
             RouteAttribute::Gateway(address) => seen.via = ip(address),
             RouteAttribute::PrefSource(address) => seen.source = ip(address),
             RouteAttribute::Oif(index) => seen.link = names.get(index).cloned(),
@@ -174,14 +138,6 @@ fn route(message: &RouteMessage, names: &BTreeMap<u32, String>) -> Option<RouteS
     }
     let in_main = seen.table == u32::from(RouteHeader::RT_TABLE_MAIN);
     (header.kind == RouteType::Unicast && (in_main || seen.ours)).then_some(seen)
-}
-
-fn ip(address: &RouteAddress) -> Option<IpAddr> {
-    match address {
-        RouteAddress::Inet(ip) => Some((*ip).into()),
-        RouteAddress::Inet6(ip) => Some((*ip).into()),
-        _ => None,
-    }
 }
 
 fn neighbour(message: &NeighbourMessage, link: &str) -> Option<NeighbourSeen> {

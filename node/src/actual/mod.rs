@@ -1,6 +1,8 @@
 //! The machine's actual state: the part that a plan is about.
 
+mod dump;
 mod firewall;
+mod in_use;
 mod kernel;
 mod switch;
 
@@ -15,8 +17,10 @@ use podwire_ovs::value::Uuid;
 
 use crate::firewalld::{Firewalld, FirewalldSeen, Rule};
 use crate::nft::NftError;
+use crate::overlap::InUse;
 use crate::southbound::EndSeen;
 
+pub(crate) use dump::destination;
 pub(crate) use switch::{MAPPINGS, tables};
 
 /// The units of Open vSwitch's daemons.
@@ -39,6 +43,8 @@ pub(crate) struct Actual {
     pub(crate) neighbours: Vec<NeighbourSeen>,
     /// Those in table main, and podwire's in any table.
     pub(crate) routes: Vec<RouteSeen>,
+    /// What the machine needs for itself.
+    pub(crate) in_use: Vec<InUse>,
     /// The link of the default route.
     pub(crate) default_link: Option<String>,
     /// Whether the kernel has IPv6.

@@ -20,10 +20,9 @@ impl Plan {
     /// The plan of plain mode. The pods' bridge and its gateway addresses belong to the agent.
     ///
     /// # Errors
-    /// What is missing, or which subnets overlap, as text.
+    /// What is missing, as text.
     pub(super) fn plain(settings: &Settings, actual: &Actual) -> Result<Self, String> {
         let uplink = uplink(settings, actual)?;
-        refuse_overlaps(settings, actual)?;
         let mut routes = Vec::new();
         let mut links = BTreeSet::from([settings.bridge.as_str(), uplink.link.as_str()]);
         let mut tunnels = Vec::new();
@@ -57,9 +56,12 @@ impl Plan {
         }
         let mut own = Vec::new();
         let mut neighbours = Vec::new();
+        let mut too_small = None;
         for (peer, remote, subnets) in &tunnels {
             if own.is_empty() {
-                own.push(bridge(settings, actual, &uplink, *remote));
+                let mtu;
+                (mtu, too_small) = super::mtu(settings, &uplink, overhead(&[*remote]));
+                own.push(bridge(settings, actual, mtu));
             }
             own.push(Item::Tunnel(Tunnel {
                 name: tunnel_name(&peer.name),
@@ -72,7 +74,10 @@ impl Plan {
                 routes.push(route);
             }
         }
-        let mut plan = Self::default();
+        let mut plan = Self {
+            conflicts: too_small.into_iter().collect(),
+            ..Self::default()
+        };
         plan.items.push(agent_file(settings));
         plan.items.extend(own);
         if !tunnels.is_empty() {
@@ -151,16 +156,14 @@ fn by_tunnel(settings: &Settings, peer: &Peer, subnet: &IpNet) -> (Item, Item) {
     (neighbour, route)
 }
 
-/// The tunnel bridge, for tunnels between addresses of this family.
-fn bridge(settings: &Settings, actual: &Actual, uplink: &Uplink, remote: IpAddr) -> Item {
+/// The tunnel bridge.
+fn bridge(settings: &Settings, actual: &Actual, mtu: u32) -> Item {
     let seen = actual.switch.bridges.get(&settings.bridge);
     Item::Bridge(Bridge {
         name: TUNNEL.to_owned(),
         datapath: seen.map(|seen| seen.datapath.clone()).unwrap_or_default(),
         mac: mac::of_ip(gateway(&settings.node_subnets[0])),
-        mtu: settings
-            .mtu
-            .unwrap_or(uplink.mtu.saturating_sub(overhead(&[remote]))),
+        mtu,
     })
 }
 
@@ -203,44 +206,4 @@ fn remote(actual: &Actual, uplink: &Uplink, peer: &Peer) -> Option<IpAddr> {
 fn tunnel_name(node: &str) -> String {
     let digest = firewall::mark(node).replace("podwire ", "");
     format!("pwt{}", &digest[..12])
-}
-
-/// Two nodes with the same subnet would give two pods one address; a subnet that is also the
-/// network's would hide machines from pods.
-fn refuse_overlaps(settings: &Settings, actual: &Actual) -> Result<(), String> {
-    let overlap = |a: &IpNet, b: &IpNet| a.contains(b) || b.contains(a);
-    let peers = &settings.peers;
-    let own = std::iter::once((settings.node_name.as_str(), &settings.node_subnets));
-    let all = own.chain(peers.iter().map(|peer| (peer.name.as_str(), &peer.subnets)));
-    let mut all: Vec<(&IpNet, &str)> = all
-        .flat_map(|(name, nets)| nets.iter().map(move |net| (net, name)))
-        .collect();
-    // A net sorts directly after one that contains it, or after another of those.
-    all.sort_by_key(|(net, _)| (net.network(), net.prefix_len()));
-    let mut widest: Option<(&IpNet, &str)> = None;
-    for (net, name) in &all {
-        match widest {
-            Some((wide, of)) if overlap(wide, net) => {
-                return Err(format!(
-                    "subnet {net} of node {name} overlaps {wide} of node {of}: give each node \
-                     podCIDRs of its own"
-                ));
-            }
-            _ => widest = Some((net, name)),
-        }
-    }
-    let networks = actual
-        .addresses
-        .iter()
-        .filter(|seen| seen.universe && ![TUNNEL, &settings.bridge].contains(&&*seen.link));
-    for seen in networks {
-        if let Some((net, name)) = all.iter().find(|(net, _)| overlap(net, &seen.address)) {
-            return Err(format!(
-                "subnet {net} of node {name} overlaps {} of link {}: give the cluster other \
-                 podCIDRs",
-                seen.address, seen.link
-            ));
-        }
-    }
-    Ok(())
 }

@@ -1,23 +1,41 @@
 //! The node's settings from the Kubernetes API, in addition to the flags.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-use super::{Mode, Peer, Settings, SettingsError, bad, check_subnets, nets};
+use super::nets::{check_apart, check_subnets, nets};
+use super::{Mode, Peer, Settings, SettingsError, bad};
 use crate::announce::NODE_SUBNETS;
 use crate::cluster::Cluster;
+use crate::overlap::not_for_pods;
+
+/// Why the node's settings are not known.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum FollowError {
+    /// The API server has not provided them yet.
+    #[error("{0}")]
+    Missing(String),
+    #[error(transparent)]
+    Invalid(SettingsError),
+}
 
 impl Settings {
     /// Applies what the cluster reports about this node's subnets and, in plain mode, about the
-    /// other nodes. A value stays until a new one arrives.
+    /// other nodes. A value stays until a valid one arrives; returns what is wrong with one that is
+    /// not taken for that.
     ///
     /// # Errors
-    /// What is still missing or wrong, as text.
-    pub(crate) fn follow(&mut self, cluster: &Cluster) -> Result<(), String> {
+    /// There is no value.
+    pub(crate) fn follow(
+        &mut self,
+        cluster: &Cluster,
+    ) -> Result<Option<SettingsError>, FollowError> {
         if self.mode == Mode::Plain {
             if !cluster.nodes.is_listed {
-                return Err("waiting for the API server to list the nodes".to_owned());
+                let text = "waiting for the API server to list the nodes";
+                return Err(FollowError::Missing(text.to_owned()));
             }
             let nodes = cluster.nodes.objects.iter();
             let peers =
@@ -25,13 +43,13 @@ impl Settings {
             self.peers = peers
                 .map(|(name, node)| Peer {
                     name: name.clone(),
-                    subnets: node.pod_cidrs.clone(),
-                    addresses: node.addresses.clone(),
+                    subnets: node.pod_cidrs.iter().map(IpNet::trunc).collect(),
+                    addresses: hosts(&node.addresses),
                 })
                 .collect();
         }
         if self.subnets_by_flag {
-            return Ok(());
+            return Ok(None);
         }
         let node = cluster.nodes.objects.get(&self.node_name);
         let taken = match self.mode {
@@ -43,9 +61,11 @@ impl Settings {
                 .map(|node| self.take_pod_cidrs(&node.pod_cidrs)),
         };
         match taken {
-            Some(taken) => taken.map_err(|error| error.to_string()),
-            None if !self.node_subnets.is_empty() => Ok(()),
-            None => Err(match self.mode {
+            Some(Ok(())) => Ok(None),
+            Some(Err(error)) if self.node_subnets.is_empty() => Err(FollowError::Invalid(error)),
+            Some(Err(error)) => Ok(Some(error)),
+            None if !self.node_subnets.is_empty() => Ok(None),
+            None => Err(FollowError::Missing(match self.mode {
                 Mode::Ovn => format!(
                     "waiting for annotation {} of node {}, which the control plane writes",
                     NODE_SUBNETS, self.node_name
@@ -55,13 +75,22 @@ impl Settings {
                      (--allocate-node-cidrs)",
                     self.node_name
                 ),
-            }),
+            })),
         }
     }
 
     fn take_pod_cidrs(&mut self, subnets: &[IpNet]) -> Result<(), SettingsError> {
-        check_subnets("podCIDRs", subnets, &self.cluster_subnets)?;
-        self.node_subnets = subnets.to_vec();
+        let texts: Vec<String> = subnets.iter().map(ToString::to_string).collect();
+        self.take("podCIDRs", &texts)
+    }
+
+    fn take(&mut self, flag: &'static str, texts: &[String]) -> Result<(), SettingsError> {
+        let subnets = nets(flag, texts)?;
+        check_subnets(flag, &subnets, &self.cluster_subnets)?;
+        for subnet in &subnets {
+            check_apart(flag, subnet, "--service-cidr", self.service_cidrs.iter())?;
+        }
+        self.node_subnets = subnets;
         Ok(())
     }
 
@@ -90,9 +119,13 @@ impl Settings {
                 return Err(bad(flag, annotation, problem));
             }
         };
-        let subnets = nets(flag, &texts)?;
-        check_subnets(flag, &subnets, &self.cluster_subnets)?;
-        self.node_subnets = subnets;
-        Ok(())
+        self.take(flag, &texts)
     }
+}
+
+/// Those that can be a host's.
+fn hosts(addresses: &[IpAddr]) -> Vec<IpAddr> {
+    let addresses = addresses.iter().copied();
+    let hosts = addresses.filter(|ip| not_for_pods(&IpNet::from(*ip)).is_none());
+    hosts.collect()
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use super::{SettingsError, bad};
+use crate::overlap::not_for_pods;
 
 /// The format of a key's value.
 #[derive(Clone, Copy)]
@@ -45,7 +46,11 @@ pub(super) fn encap_ips(text: Option<&str>) -> Result<Vec<IpAddr>, SettingsError
     for part in text.into_iter().flat_map(|text| text.split(',')) {
         let problem = "expected IP addresses of this machine, as in 192.0.2.11";
         let ip = part.trim().parse();
-        let ip = ip.map_err(|_| bad("--encap-ip", part, problem))?;
+        let ip: IpAddr = ip.map_err(|_| bad("--encap-ip", part, problem))?;
+        if let Some(special) = not_for_pods(&ip.into()) {
+            let problem = format!("no tunnel can end there, {special}: {problem}");
+            return Err(bad("--encap-ip", part, problem));
+        }
         if ips.contains(&ip) {
             return Err(bad("--encap-ip", part, "it is named twice"));
         }

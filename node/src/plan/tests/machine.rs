@@ -6,6 +6,7 @@ use crate::actual::{
 };
 use crate::diff::{self, Step};
 use crate::journal::Undo;
+use crate::overlap::{By, InUse};
 use crate::plan::{Item, Plan};
 use crate::settings::{Mode, Peer, Settings};
 use crate::{LINK, TUNNEL};
@@ -15,6 +16,7 @@ pub(super) fn settings(subnets: &[&str]) -> Settings {
         mode: Mode::Ovn,
         node_name: "node-a".to_owned(),
         subnets_by_flag: true,
+        origins: Default::default(),
         peers: Vec::new(),
         always_tunnel: false,
         node_subnets: subnets.iter().map(|net| net.parse().unwrap()).collect(),
@@ -62,8 +64,18 @@ pub(super) fn machine() -> Actual {
         }],
         default_link: Some("eth0".to_owned()),
         has_ipv6: true,
+        in_use: vec![
+            in_use("192.0.2.0/24", By::Link("eth0".to_owned())),
+            in_use("192.0.2.1/32", By::Gateway),
+            in_use("203.0.113.5/32", By::Server("API server".to_owned())),
+        ],
         ..Actual::default()
     }
+}
+
+pub(super) fn in_use(net: &str, by: By) -> InUse {
+    let net = net.parse().unwrap();
+    InUse { net, by }
 }
 
 pub(super) fn bridge(number: u8, ours: bool) -> BridgeSeen {

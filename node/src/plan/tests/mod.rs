@@ -1,3 +1,4 @@
+mod conflicts;
 mod machine;
 
 use proptest::prelude::*;
@@ -40,7 +41,7 @@ fn tuning_mappings_tunnels_and_firewalld_converge_and_leave_nothing_but_others()
     let public = "ovn-bridge-mappings:public".to_owned();
     actual.switch.keys.insert(public, "br-public".to_owned());
     let before = actual.clone();
-    let plan = Plan::of(&settings, &actual).unwrap();
+    let plan = Plan::of(&settings, &actual, false).unwrap();
     let items: Vec<String> = plan.items.iter().map(Item::to_string).collect();
     for line in [
         "external_ids:ovn-encap-ip = 192.0.2.11,192.0.2.12",
@@ -144,7 +145,7 @@ fn the_host_learns_no_route_from_a_link_to_pods() {
         actual.has_ipv6 = has_ipv6;
         let mut settings = settings(&[subnet]);
         settings.cluster_subnets.clear();
-        let (sysctls, _) = texts(&Plan::of(&settings, &actual).unwrap());
+        let (sysctls, _) = texts(&Plan::of(&settings, &actual, false).unwrap());
         for (path, wanted) in [
             ("net/ipv4/conf/ovn-k8s-mp0/accept_redirects", true),
             ("net/ipv6/conf/ovn-k8s-mp0/accept_ra", has_ipv6),
@@ -162,7 +163,7 @@ fn the_host_learns_no_route_from_a_link_to_pods() {
     let far = peer("c", &["10.244.3.0/24"], &["198.51.100.3"]);
     let mut settings = plain(vec![far]);
     let accepts = |link: &str| format!("net/ipv6/conf/{link}/accept_ra = 0");
-    let (sysctls, _) = texts(&Plan::of(&settings, &machine()).unwrap());
+    let (sysctls, _) = texts(&Plan::of(&settings, &machine(), false).unwrap());
     for link in ["br-int", TUNNEL] {
         assert!(sysctls.contains(&accepts(link)), "{sysctls:#?}");
     }
@@ -172,7 +173,7 @@ fn the_host_learns_no_route_from_a_link_to_pods() {
         .links
         .insert("br-int".to_owned(), actual.links["eth0"].clone());
     settings.interface = Some("br-int".to_owned());
-    let (sysctls, _) = texts(&Plan::of(&settings, &actual).unwrap());
+    let (sysctls, _) = texts(&Plan::of(&settings, &actual, false).unwrap());
     assert!(!sysctls.contains(&accepts("br-int")), "{sysctls:#?}");
 }
 
@@ -184,7 +185,7 @@ fn pods_are_kept_off_the_tunnels_and_databases_of_nodes_wherever_they_listen() {
     let mut actual = machine();
     let types = ("ovn-encap-type".to_owned(), "geneve,vxlan".to_owned());
     actual.switch.keys.extend([types]);
-    let (_, rules) = texts(&Plan::of(&settings, &actual).unwrap());
+    let (_, rules) = texts(&Plan::of(&settings, &actual, false).unwrap());
     let tunnels = "udp . 4789, udp . 6081, udp . 8080";
     let databases = "tcp . 6640, tcp . 6641, tcp . 6642, tcp . 6643, tcp . 6644, tcp . 16642";
     let drop = |ports: &str| format!("meta l4proto . th dport {{ {ports} }} counter drop");
@@ -205,7 +206,7 @@ fn pods_are_kept_off_the_tunnels_and_databases_of_nodes_wherever_they_listen() {
     );
     // Without a tunnel there is no end of one.
     let near = peer("b", &["10.244.2.0/24"], &["192.0.2.12"]);
-    let (_, rules) = texts(&Plan::of(&plain(vec![near]), &machine()).unwrap());
+    let (_, rules) = texts(&Plan::of(&plain(vec![near]), &machine(), false).unwrap());
     assert!(!rules.iter().any(|it| it.contains("6081")), "{rules:#?}");
     let nets = "10.244.1.0/24, 10.244.2.0/24";
     for rule in [
@@ -228,7 +229,7 @@ fn what_somebody_else_has_decided_stays() {
         uplink_zone: Some("public".to_owned()),
         ..FirewalldSeen::default()
     });
-    let plan = Plan::of(&settings, &actual).unwrap();
+    let plan = Plan::of(&settings, &actual, false).unwrap();
     let rule = plan.items.iter().find_map(|item| match item {
         Item::Firewalld(rule) => Some(rule.clone()),
         _ => None,
@@ -248,7 +249,7 @@ fn what_somebody_else_has_decided_stays() {
     actual
         .files
         .insert(drop_in(UNITS[0]), "[Service]\n".to_owned());
-    let plan = Plan::of(&tuned, &actual).unwrap();
+    let plan = Plan::of(&tuned, &actual, false).unwrap();
     let findings = diff::findings(&plan, &actual, &[], false);
     let files: Vec<&State> = findings
         .iter()
@@ -260,10 +261,10 @@ fn what_somebody_else_has_decided_stays() {
         "{files:?}"
     );
     tuned.tuning.no_mlockall = true;
-    assert!(Plan::of(&tuned, &actual).is_err());
+    assert!(Plan::of(&tuned, &actual, false).is_err());
     actual.units.clear();
     tuned.tuning.no_mlockall = false;
-    assert!(Plan::of(&tuned, &actual).is_err());
+    assert!(Plan::of(&tuned, &actual, false).is_err());
 }
 
 #[test]
@@ -315,7 +316,7 @@ fn a_node_on_the_same_network_is_reached_by_a_route_and_others_by_tunnels() {
     );
     let far = peer("c", &["10.244.3.0/24"], &["198.51.100.3"]);
     let lines = |settings: &Settings| -> Vec<String> {
-        let plan = Plan::of(settings, &machine()).unwrap();
+        let plan = Plan::of(settings, &machine(), false).unwrap();
         plan.items.iter().map(Item::to_string).collect()
     };
     let mut settings = plain(vec![near, far]);
@@ -343,30 +344,6 @@ fn a_node_on_the_same_network_is_reached_by_a_route_and_others_by_tunnels() {
         !plan.iter().any(|it| it.contains("podwire-tun")),
         "{plan:#?}"
     );
-}
-
-#[test]
-fn subnets_that_overlap_are_refused() {
-    for (peers, said) in [
-        (
-            vec![peer("b", &["10.244.0.0/16"], &[])],
-            "subnet 10.244.1.0/24 of node node-a overlaps 10.244.0.0/16 of node b",
-        ),
-        (
-            vec![
-                peer("b", &["10.1.0.0/24"], &[]),
-                peer("c", &["10.1.0.0/24"], &[]),
-            ],
-            "overlaps 10.1.0.0/24 of node",
-        ),
-        (
-            vec![peer("b", &["192.0.0.0/16"], &[])],
-            "subnet 192.0.0.0/16 of node b overlaps 192.0.2.11/24 of link eth0",
-        ),
-    ] {
-        let refused = Plan::of(&plain(peers), &machine()).unwrap_err();
-        assert!(refused.contains(said), "{refused}");
-    }
 }
 
 #[test]
@@ -433,7 +410,7 @@ proptest! {
             }
         }
         let bare = actual.clone();
-        let plan = Plan::of(&settings, &actual).unwrap();
+        let plan = Plan::of(&settings, &actual, false).unwrap();
         let steps = diff::steps(&diff::findings(&plan, &actual, &[], false));
         for (step, keep) in steps.iter().zip(kept) {
             if keep {

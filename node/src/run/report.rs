@@ -1,0 +1,144 @@
+//! What a run says of its state: to the log, the service manager, the metrics and the API server.
+
+use std::collections::BTreeSet;
+
+use tracing::{error, info, warn};
+
+use super::Keeper;
+use crate::announce::{self, Subject};
+use crate::diff::{Finding, State};
+use crate::keep::{awaited, refuse_foreign};
+use crate::kept::Warning;
+use crate::settings::Mode;
+
+/// The number of conflicts that are logged at once, and of those that one text names: a network can
+/// be in conflict with all nodes.
+const LOGGED: usize = 20;
+const NAMED: usize = 3;
+
+/// The first of some texts, and the number of the others.
+pub(super) fn first(texts: &[String]) -> String {
+    let mut text = texts[..texts.len().min(NAMED)].join("; ");
+    if texts.len() > NAMED {
+        text += &format!("; and {} more", texts.len() - NAMED);
+    }
+    text
+}
+
+impl Keeper<'_> {
+    /// Logs the node's subnets when they are others, and acceptable.
+    pub(super) fn say_subnets(&mut self) {
+        let Some(settings) = self.node.settings().filter(|it| !it.subnets_by_flag) else {
+            return;
+        };
+        let text = settings.subnets_text();
+        if text != self.subnets_said {
+            info!("the node's subnets are {text}");
+            self.subnets_said = text;
+        }
+    }
+
+    /// Logs and counts conflicts, each once while it lasts.
+    pub(super) fn note_conflicts(&mut self, conflicts: &[String]) {
+        let now: BTreeSet<String> = conflicts.iter().cloned().collect();
+        let new: Vec<String> = now.difference(&self.conflicts).cloned().collect();
+        for text in new.iter().take(LOGGED) {
+            error!("conflict: {text}; what exists stays, and nothing of it is made or restored");
+        }
+        for text in self.conflicts.difference(&now).take(LOGGED) {
+            info!("no longer a conflict: {text}");
+        }
+        let event = (!new.is_empty()).then(|| first(&new));
+        self.kept.conflicts(now.len(), event);
+        self.conflicts = now;
+    }
+
+    /// Posts an Event for each conflict, and for each item that is left alone.
+    pub(super) async fn post_warnings(&mut self) {
+        let warnings = std::mem::take(&mut self.kept.warnings);
+        let (Some(watch), Some(settings)) = (&self.watch, self.node.settings()) else {
+            return;
+        };
+        let name = &settings.node_name;
+        let Some(node) = watch.cluster.nodes.objects.get(name) else {
+            self.kept.warnings = warnings;
+            return;
+        };
+        for warning in warnings {
+            let subject = Subject {
+                kind: "Node",
+                namespace: "",
+                name,
+                uid: &node.uid,
+            };
+            let Warning { reason, text } = &warning;
+            let posted = announce::warn(&watch.client, name, &subject, reason, text).await;
+            if let Err(error) = posted {
+                warn!(%error, "an Event could not be posted");
+            }
+        }
+    }
+
+    /// Reports the status if it has changed.
+    pub(super) fn say(&mut self, is_well: bool, status: String) {
+        if status != self.status {
+            self.kept.state(is_well, &status);
+            match is_well {
+                true => info!("{status}"),
+                false => warn!("{status}"),
+            }
+            (self.manager)(&format!("STATUS={}", status.replace('\n', " ")));
+            self.status = status;
+        }
+    }
+
+    /// Reports the status; and once, that the node is ready.
+    pub(super) fn report(&mut self, findings: &[Finding], troubles: Vec<String>) {
+        let foreign = refuse_foreign(findings, true).err();
+        let awaited = awaited(findings);
+        let left: BTreeSet<&String> = self
+            .fights
+            .iter()
+            .filter(|(_, fight)| fight.truce.is_some())
+            .map(|(identity, _)| identity)
+            .collect();
+        let mut status = troubles;
+        status.extend(foreign.map(|error| error.to_string()));
+        status.extend(
+            awaited
+                .iter()
+                .map(|line| format!("waiting for {}", line.trim())),
+        );
+        status.extend(
+            left.iter()
+                .map(|identity| format!("left alone: {identity}")),
+        );
+        let is_well = status.is_empty();
+        // One service must not make the node unready.
+        status.extend(self.left_out.status());
+        let is_complete = status.is_empty();
+        if is_complete {
+            status.push(format!(
+                "all {} items are as they should be",
+                findings.len()
+            ));
+        }
+        self.kept.well(is_well);
+        self.say(is_complete, status.join("; "));
+        // In plain mode, the missing items are the agent's, which starts when this role is ready.
+        let settings = self.node.settings();
+        let is_plain = settings.is_some_and(|settings| settings.mode == Mode::Plain);
+        let is_done = |finding: &Finding| {
+            let state = &finding.state;
+            matches!(
+                state,
+                State::Well { .. } | State::Waits(_) | State::Refused(_)
+            )
+        };
+        let is_ready = is_well || is_plain && findings.iter().all(is_done);
+        if is_ready && !std::mem::replace(&mut self.is_ready, true) {
+            info!("ready");
+            (self.manager)("READY=1");
+        }
+    }
+}
