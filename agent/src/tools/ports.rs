@@ -16,7 +16,8 @@ use crate::ports::PortState;
 /// The flags of `podwire ports`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Exit code 1: one of the ports shown has failed, or the agent can't see the switch.\n\
+    after_help = "Exit code 1: one of the ports shown has failed, or the agent can't see the \
+                  switch.\n\
                   In a pipe, --watch prints a line for each change; with -o json a JSON object,\n\
                   with -o yaml a document."
 )]
