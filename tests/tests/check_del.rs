@@ -230,7 +230,9 @@ fn a_pod_inherits_no_connection_of_the_one_that_had_its_address() {
 #[test]
 fn a_pod_inherits_no_ipv4_connection_that_the_userspace_datapath_tracks_and_the_switch_lives() {
     let node = TestNode::with_ovs();
-    let _agent = node.start_agent(&AgentOptions::for_numbered_pods());
+    // The flows that track connections are in place of those of port security.
+    let options = AgentOptions::for_numbered_pods().with("--no-port-security");
+    let _agent = node.start_agent(&options);
     let [web, db, other] = ["web", "db", "other"].map(|name| node.pod(name));
     let web = web.on_default_network(&entry(11));
     let db = db.on_default_network(&entry(12));

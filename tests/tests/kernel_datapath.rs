@@ -144,7 +144,9 @@ fn burst(from: &Pod<'_>, to: &Pod<'_>, bytes: usize) -> usize {
 #[ignore = "wants the kernel's datapath: make test-kernel"]
 fn a_pod_inherits_no_connection_of_either_family_that_the_kernel_tracks() {
     let node = TestNode::with_ovs();
-    let _agent = node.start_agent(&AgentOptions::for_numbered_pods());
+    // The flows that track connections are in place of those of port security.
+    let options = AgentOptions::for_numbered_pods().with("--no-port-security");
+    let _agent = node.start_agent(&options);
     let pods = [("web", 11), ("db", 12), ("other", 13)]
         .map(|(name, number)| numbered(&node, name, number));
     for pod in &pods {
