@@ -230,8 +230,9 @@ fn other(name: &str, subnet: &str, address: &str) -> Value {
 fn a_node_whose_subnet_takes_what_this_one_needs_is_left_out_and_all_others_are_reached() {
     let central = Central::start();
     let node = central.bare_node("node-a", 1);
+    node.without_bridge();
     let server = ApiServer::start_in(node.place());
-    server.apply(node.api_object());
+    server.apply(node.plain_object());
     // Before this node is set up, and after.
     server.apply(other("wide", "172.16.0.0/12", "172.31.0.7"));
     server.apply(other("loop", "127.0.0.0/24", "172.31.0.8"));
@@ -281,8 +282,9 @@ fn a_node_whose_subnet_takes_what_this_one_needs_is_left_out_and_all_others_are_
 fn podcidrs_that_contain_the_node_s_own_network_never_reach_the_agent() {
     let central = Central::start();
     let node = central.bare_node("node-a", 1);
+    node.without_bridge();
     let server = ApiServer::start_in(node.place());
-    let mut object = node.api_object();
+    let mut object = node.plain_object();
     object["spec"]["podCIDRs"] = json!(["172.31.0.0/24"]);
     server.apply(object);
     let addresses = || node.run("ip", "-o address show scope global");
