@@ -88,8 +88,13 @@ pub struct Config {
     /// Take over others' rows of the northbound database that have the name of a wanted row
     #[arg(long, global = true, env = "PODWIRE_ADOPT")]
     pub adopt: bool,
-    /// Address for /metrics and /healthz, such as [::]:9413, which is for IPv4 too
-    #[arg(long, global = true, env = "PODWIRE_METRICS_ADDRESS")]
+    /// Address for /metrics and /healthz.
+    #[arg(
+        long,
+        global = true,
+        env = "PODWIRE_METRICS_ADDRESS",
+        help = "Address for /metrics and /healthz, such as [::]:9413, which is for IPv4 too"
+    )]
     pub metrics_address: Option<SocketAddr>,
     /// What to log: a level, or filters such as info,podwire_ovs=debug
     #[arg(long, global = true, env = "PODWIRE_LOG", default_value = "info")]

@@ -2,7 +2,7 @@
 //! time.
 //!
 //! [`serve`] answers requests for pages over TCP. A server on another socket uses [`accept`] and
-//! [`http1`], which are the same limits.
+//! [`http1()`], which are the same limits.
 
 mod limit;
 
