@@ -45,6 +45,13 @@ pub(crate) enum Step {
     Remove(Item),
 }
 
+impl Step {
+    pub(crate) fn item(&self) -> &Item {
+        let (Self::Make(item) | Self::Remove(item)) = self;
+        item
+    }
+}
+
 /// Every item of the plan in order, then those of podwire's that are not in it.
 pub(crate) fn findings(
     plan: &Plan,

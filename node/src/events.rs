@@ -6,9 +6,9 @@
 //! those that may concern an item of podwire's end a wait.
 
 use std::collections::BTreeSet;
-use std::ffi::OsString;
 use std::io;
-use std::path::Path;
+use std::os::fd::AsFd as _;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use futures_channel::mpsc::UnboundedReceiver;
@@ -54,8 +54,8 @@ pub(crate) struct Events {
     firewall: FirewallNotices,
     /// Open vSwitch's database and, if podwire has something in it, the southbound one.
     databases: Vec<watch::Receiver<Version>>,
-    /// The directory in which podwire's file may change.
-    files: Option<FileNotices>,
+    /// podwire's files that somebody may remove.
+    files: FileNotices,
     firewalld: Option<Signals>,
     links: Links,
     /// The netlink port of podwire's own changes.
@@ -103,11 +103,11 @@ const TOGETHER: Duration = Duration::from_millis(5);
 
 impl Events {
     /// Listens from now on. Call this on the tokio runtime, before the first look. `own` is the
-    /// netlink port of podwire's own changes, `file` a file that somebody may remove.
+    /// netlink port of podwire's own changes, `files` those that somebody may remove.
     pub(crate) fn listen<'a>(
         clients: impl Iterator<Item = &'a Client>,
         own: u32,
-        file: Option<&Path>,
+        files: &[PathBuf],
         firewalld: Option<Signals>,
     ) -> io::Result<Self> {
         let groups = [
@@ -125,7 +125,7 @@ impl Events {
             settings: Notices::listen(NETLINK_ROUTE, &SETTINGS_GROUPS)?,
             firewall: FirewallNotices::listen()?,
             databases: clients.map(Client::subscribe).collect(),
-            files: file.map(FileNotices::listen).transpose()?,
+            files: FileNotices::listen(files)?,
             firewalld,
             links: Links::default(),
             own,
@@ -177,7 +177,7 @@ impl Events {
                     changes.kernel = true;
                     return Ok(());
                 }
-                changed = file_changed(&self.files) => {
+                changed = self.files.next() => {
                     changed?;
                     changes.kernel = true;
                     return Ok(());
@@ -196,14 +196,6 @@ impl Events {
 async fn firewalld_told(signals: &mut Option<Signals>) {
     match signals {
         Some(signals) => signals.next().await,
-        None => std::future::pending().await,
-    }
-}
-
-/// Waits until the file changes; without one, for ever.
-async fn file_changed(files: &Option<FileNotices>) -> io::Result<()> {
-    match files {
-        Some(files) => files.next().await,
         None => std::future::pending().await,
     }
 }
@@ -292,30 +284,42 @@ impl Notices {
     }
 }
 
-/// Notifications of changes to a file, by inotify(7).
+/// Notifications of the removal of files, and of their replacement by others, by inotify(7).
 struct FileNotices {
-    name: OsString,
-    /// inotify's descriptor: tokio has no safe type for it, and this one only reads.
+    files: Vec<PathBuf>,
+    inotify: Inotify,
+    /// The same descriptor: tokio has no safe type for it, and this one only reads.
     events: pipe::Receiver,
 }
 
-/// In `struct inotify_event`: the offset of the name's length, and that of the name.
+/// In `struct inotify_event`: the offsets of the mask, of the name's length and of the name.
+const INOTIFY_MASK: usize = 4;
 const INOTIFY_LENGTH: usize = 12;
 const INOTIFY_NAME: usize = 16;
 
 impl FileNotices {
-    /// For a file whose directory exists.
-    fn listen(file: &Path) -> io::Result<Self> {
+    fn listen(files: &[PathBuf]) -> io::Result<Self> {
         let inotify = Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC)?;
-        let events = AddWatchFlags::IN_CLOSE_WRITE
-            | AddWatchFlags::IN_MOVE
-            | AddWatchFlags::IN_DELETE
-            | AddWatchFlags::IN_ONLYDIR;
-        inotify.add_watch(file.parent().unwrap_or(Path::new("/")), events)?;
-        Ok(Self {
-            name: file.file_name().unwrap_or_default().to_owned(),
-            events: pipe::Receiver::from_owned_fd_unchecked(inotify.into())?,
-        })
+        let descriptor = inotify.as_fd().try_clone_to_owned()?;
+        let notices = Self {
+            files: files.to_vec(),
+            events: pipe::Receiver::from_owned_fd_unchecked(descriptor)?,
+            inotify,
+        };
+        notices.watch()?;
+        Ok(notices)
+    }
+
+    /// Watches the files' directories, which are created if they are missing.
+    fn watch(&self) -> io::Result<()> {
+        let events = AddWatchFlags::IN_MOVE | AddWatchFlags::IN_DELETE | AddWatchFlags::IN_ONLYDIR;
+        for directory in self.files.iter().filter_map(|file| file.parent()) {
+            if !directory.exists() {
+                std::fs::create_dir_all(directory)?;
+            }
+            self.inotify.add_watch(directory, events)?;
+        }
+        Ok(())
     }
 
     async fn next(&self) -> io::Result<()> {
@@ -323,7 +327,7 @@ impl FileNotices {
         loop {
             self.events.readable().await?;
             match self.events.try_read(&mut bytes) {
-                Ok(length) if self.concerns(&bytes[..length]) => return Ok(()),
+                Ok(length) if self.concern(&bytes[..length])? => return Ok(()),
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(error) => return Err(error),
@@ -331,21 +335,28 @@ impl FileNotices {
         }
     }
 
-    /// Whether an event concerns the file, or no file: then some were lost.
-    fn concerns(&self, mut events: &[u8]) -> bool {
-        let length = |event: &[u8]| {
-            let bytes = event.get(INOTIFY_LENGTH..INOTIFY_NAME)?.try_into().ok()?;
-            usize::try_from(u32::from_ne_bytes(bytes)).ok()
+    /// Whether events concern one of the files, or no file: then some were lost, or a directory was
+    /// removed, and is watched again.
+    fn concern(&self, mut events: &[u8]) -> io::Result<bool> {
+        let number = |event: &[u8], at: usize| {
+            let bytes = event.get(at..at + 4)?.try_into().ok()?;
+            Some(u32::from_ne_bytes(bytes))
         };
-        while let Some(length) = length(events) {
-            let name = events.get(INOTIFY_NAME..INOTIFY_NAME + length);
-            let name = name.unwrap_or_default().split(|byte| *byte == 0).next();
-            if name.is_none_or(|name| name.is_empty() || name == self.name.as_encoded_bytes()) {
-                return true;
+        let mut concern = false;
+        while let (Some(mask), Some(length)) =
+            (number(events, INOTIFY_MASK), number(events, INOTIFY_LENGTH))
+        {
+            let end = INOTIFY_NAME + length as usize;
+            let name = events.get(INOTIFY_NAME..end).unwrap_or_default();
+            let name = name.split(|byte| *byte == 0).next().unwrap_or_default();
+            let mut names = self.files.iter().filter_map(|file| file.file_name());
+            concern |= name.is_empty() || names.any(|it| it.as_encoded_bytes() == name);
+            if mask & AddWatchFlags::IN_IGNORED.bits() != 0 {
+                self.watch()?;
             }
-            events = events.get(INOTIFY_NAME + length..).unwrap_or_default();
+            events = events.get(end..).unwrap_or_default();
         }
-        false
+        Ok(concern)
     }
 }
 

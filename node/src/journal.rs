@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 use serde::{Deserialize, Serialize};
+use tracing::warn;
 
 use crate::plan::{FormerRoute, Item};
 
@@ -109,7 +110,16 @@ impl Journal {
 
     fn hold_by(directory: &Path, how: FlockArg) -> Result<Self, JournalError> {
         let made = !directory.exists();
-        if made {
+        let lock = Self::lock(directory, how)?;
+        let mut journal = Self::read(directory)?;
+        journal.lock = Some(lock);
+        journal.writes = usize::from(made);
+        Ok(journal)
+    }
+
+    /// Locks the directory, which is created if it is missing.
+    fn lock(directory: &Path, how: FlockArg) -> Result<Flock<File>, JournalError> {
+        if !directory.exists() {
             fs::create_dir_all(directory).map_err(failed("make", directory))?;
         }
         // The directory is locked, so that a run with nothing to do writes no file.
@@ -123,14 +133,33 @@ impl Journal {
             }
             _ => Err(errno),
         });
-        let lock = lock.map_err(|errno| match errno {
+        lock.map_err(|errno| match errno {
             Errno::EWOULDBLOCK => JournalError::Held(directory.to_owned()),
             _ => failed("lock", directory)(errno.into()),
-        })?;
-        let mut journal = Self::read(directory)?;
-        journal.lock = Some(lock);
-        journal.writes = usize::from(made);
-        Ok(journal)
+        })
+    }
+
+    /// Writes all entries again if somebody has removed the file, or cut it off.
+    pub(crate) fn restore(&mut self) -> Result<(), JournalError> {
+        let path = self.file();
+        if !self.directory.exists() {
+            self.lock = Some(Self::lock(
+                &self.directory,
+                FlockArg::LockExclusiveNonblock,
+            )?);
+        }
+        let complete: String = self.undos.iter().map(Undo::line).collect();
+        // The next line would continue a truncated one.
+        let length = fs::metadata(&path).map_or(0, |file| file.len());
+        if length != complete.len() as u64 {
+            warn!("the role's record was removed or cut off, and is written again");
+            fs::write(&path, &complete).map_err(failed("write", &path))?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn file(&self) -> PathBuf {
+        self.directory.join(FILE)
     }
 
     pub(crate) fn undos(&self) -> &[Undo] {
@@ -143,13 +172,8 @@ impl Journal {
         if self.undos.iter().any(|noted| noted.is_for_the_same(&undo)) {
             return Ok(());
         }
-        let path = self.directory.join(FILE);
-        let complete: String = self.undos.iter().map(Undo::line).collect();
-        // A truncated line is removed first, because the next one would continue it.
-        let torn = fs::metadata(&path).is_ok_and(|file| file.len() != complete.len() as u64);
-        if torn {
-            fs::write(&path, &complete).map_err(failed("write", &path))?;
-        }
+        self.restore()?;
+        let path = self.file();
         let mut file = File::options()
             .create(true)
             .append(true)
@@ -165,7 +189,7 @@ impl Journal {
 
     /// Removes all entries, once they are undone.
     pub(crate) fn forget(&mut self) -> Result<(), JournalError> {
-        let path = self.directory.join(FILE);
+        let path = self.file();
         match fs::remove_file(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 return Err(failed("remove", &path)(error));

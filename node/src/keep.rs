@@ -3,13 +3,12 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::path::Path;
 use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
 
 use crate::actual::{Actual, SwitchSeen, Tables};
-use crate::apply::{ApplyError, Counts, Machine};
+use crate::apply::{Counts, Failure, Machine};
 use crate::diff::{self, Finding, State, Step};
 use crate::events::{Changes, Events, Links};
 use crate::journal::{Journal, JournalError, Undo};
@@ -24,7 +23,7 @@ use crate::{LINK, TUNNEL};
 const OTHERS_LIMIT: Duration = Duration::from_secs(30);
 /// How many rounds may execute steps. A change takes two or three; more means that somebody undoes
 /// it. Rounds that only wait have a deadline instead.
-const MOST_ROUNDS: usize = 20;
+pub(crate) const MOST_ROUNDS: usize = 20;
 
 /// Why the node is not set up.
 #[derive(Debug, thiserror::Error)]
@@ -35,8 +34,8 @@ pub(crate) enum NodeError {
     Listen(#[from] io::Error),
     #[error(transparent)]
     Journal(#[from] JournalError),
-    #[error(transparent)]
-    Apply(#[from] ApplyError),
+    #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n  "))]
+    Apply(Vec<Failure>),
     #[error("items that podwire did not create are in the way, so nothing {} changed:\n{}",
         if *.more { "more was" } else { "was" }, .foreign.join("\n"))]
     Foreign { foreign: Vec<String>, more: bool },
@@ -89,16 +88,14 @@ impl Node {
         let connections = Connections::open(places, &goal).await?;
         let settings = goal.settings.as_ref();
         let is_plain = settings.is_some_and(|settings| settings.mode == Mode::Plain);
-        let file = is_plain.then_some(Path::new(AGENT_FILE));
-        if let Some(directory) = file.and_then(Path::parent) {
-            std::fs::create_dir_all(directory)?;
-        }
+        let mut files = vec![journal.file()];
+        files.extend(is_plain.then(|| AGENT_FILE.into()));
         let clients = std::iter::once(&connections.client).chain(&connections.southbound);
         let signals = match &connections.firewalld {
             Some(firewalld) => firewalld.signals().await.ok(),
             None => None,
         };
-        let events = Events::listen(clients, connections.port, file, signals)?;
+        let events = Events::listen(clients, connections.port, &files, signals)?;
         let machine = Machine {
             client: connections.client.clone(),
             southbound: connections.southbound.clone(),
@@ -225,27 +222,36 @@ impl Node {
     }
 
     /// Looks and executes steps until none is left; adds each round's steps to `rounds`.
+    ///
+    /// # Errors
+    /// Those of all steps that failed, after all others are done.
     async fn settle(&mut self, rounds: &mut Vec<Vec<Step>>) -> Result<Look, NodeError> {
+        let mut failures: Vec<Failure> = Vec::new();
         loop {
             let look = self.look().await?;
             let more = !rounds.is_empty();
             refuse_conflicts(&look.plan.conflicts, more)?;
             refuse_foreign(&look.findings, more)?;
-            let steps = diff::steps(&look.findings);
+            let mut steps = diff::steps(&look.findings);
+            steps.retain(|step| !failures.iter().any(|it| it.steps.contains(step)));
             if steps.is_empty() {
-                return Ok(look);
+                return match failures.is_empty() {
+                    true => Ok(look),
+                    false => Err(NodeError::Apply(failures)),
+                };
             }
             if rounds.len() == MOST_ROUNDS {
                 let left = steps.iter().map(|step| format!("  {step:?}"));
                 return Err(NodeError::Fight(left.collect()));
             }
-            self.take(&steps, &look.actual).await?;
+            failures.extend(self.take(&steps, &look.actual).await);
             rounds.push(steps);
         }
     }
 
     /// Looks at everything; at the nftables tables if they may have changed.
     pub(crate) async fn look(&mut self) -> Result<Look, NodeError> {
+        self.machine.journal.restore()?;
         let known = self.tables.take();
         let journal = self.machine.journal.undos();
         let look = self.connections.look(&self.goal, journal, known).await?;
@@ -269,8 +275,8 @@ impl Node {
         Ok(look)
     }
 
-    /// Executes steps, after a look.
-    pub(crate) async fn take(&mut self, steps: &[Step], actual: &Actual) -> Result<(), NodeError> {
+    /// Executes steps, after a look; returns those that failed.
+    pub(crate) async fn take(&mut self, steps: &[Step], actual: &Actual) -> Vec<Failure> {
         let of_table = |step: &Step| {
             matches!(
                 step,
@@ -280,7 +286,7 @@ impl Node {
         if steps.iter().any(of_table) {
             self.tables = None;
         }
-        Ok(self.machine.take(steps, actual).await?)
+        self.machine.take(steps, actual).await
     }
 
     /// Waits until something has happened that calls for another look.

@@ -135,6 +135,11 @@ impl Kept {
         self.metrics.refused.set(services);
     }
 
+    /// Whether somebody has removed the recorded state.
+    pub(crate) fn is_lost(&self) -> bool {
+        !self.directory.join(STATE).exists()
+    }
+
     /// Records the state of the run.
     pub(crate) fn state(&self, well: bool, status: &str) {
         let status = status.to_owned();

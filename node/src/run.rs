@@ -16,10 +16,11 @@ use tracing::{error, info, warn};
 
 use crate::Surroundings;
 use crate::announce::{self, Announced};
+use crate::apply::Failure;
 use crate::cluster::ApiNode;
 use crate::diff::{self, Finding, State, Step};
 use crate::events::Changes;
-use crate::keep::{Node, NodeError, refuse_foreign};
+use crate::keep::{MOST_ROUNDS, Node, NodeError, refuse_foreign};
 use crate::kept::Kept;
 use crate::left_out::LeftOut;
 use crate::look::Look;
@@ -151,7 +152,8 @@ impl Keeper<'_> {
             self.services.look_again();
         }
         let by = changes.clone();
-        loop {
+        let mut failures: Vec<Failure> = Vec::new();
+        for round in 0.. {
             let look = match self.node.look().await {
                 Ok(look) => look,
                 Err(error) => return Ok(Some(self.failed(&error))),
@@ -186,9 +188,19 @@ impl Keeper<'_> {
             if !self.is_ready {
                 refuse_foreign(&look.findings, false)?;
             }
-            let steps = self.allowed(&look.findings);
-            if steps.is_empty() {
-                let failed = self.follow(&look, &by).await;
+            let mut steps = self.allowed(&look.findings);
+            steps.retain(|step| !failures.iter().any(|it| it.steps.contains(step)));
+            if steps.is_empty() || round == MOST_ROUNDS {
+                let mut failed: Vec<String> = failures
+                    .iter()
+                    .map(|failure| format!("{failure}; retrying"))
+                    .collect();
+                if !steps.is_empty() {
+                    let left = steps.iter().map(|step| step.item().identity());
+                    let undone = "something undoes podwire's changes of";
+                    failed.push(format!("{undone} {}", first(&left.collect::<Vec<_>>())));
+                }
+                failed.extend(self.follow(&look, &by).await);
                 let again = (!failed.is_empty()).then(|| Instant::now() + RETRY);
                 if !troubles.is_empty() {
                     troubles = vec![first(&troubles)];
@@ -198,15 +210,16 @@ impl Keeper<'_> {
                 self.remember(&look);
                 return Ok(again.into_iter().chain(self.truce_ends()).min());
             }
-            if let Err(error) = self.node.take(&steps, &look.actual).await {
-                return Ok(Some(self.failed(&error)));
-            }
+            let failed = self.node.take(&steps, &look.actual).await;
+            steps.retain(|step| !failed.iter().any(|it| it.steps.contains(step)));
+            failures.extend(failed);
             if self.is_ready {
                 self.note(&look.findings, &steps, &changes);
             }
             changes = Changes::default();
             self.remember(&look);
         }
+        Ok(None)
     }
 
     /// Remembers the plan's items that existed or could be created: nobody has removed one that was
@@ -321,10 +334,7 @@ impl Keeper<'_> {
             }
         }
         let in_truce = |step: &Step| {
-            let item = match step {
-                Step::Make(item) | Step::Remove(item) => item,
-            };
-            let fight = self.fights.get(&item.identity());
+            let fight = self.fights.get(&step.item().identity());
             fight.is_some_and(|fight| fight.truce.is_some())
         };
         let steps = diff::steps(findings).into_iter();

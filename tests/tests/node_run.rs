@@ -320,3 +320,56 @@ fn a_node_is_ready_only_when_everything_is_there() {
     assert!(run.log().contains(said), "{}", run.log());
     before.assert_same(&machine.snapshot());
 }
+
+#[test]
+fn an_item_that_can_t_be_applied_holds_up_no_other() {
+    let machine = Machine::new();
+    let run = machine.start_run("");
+    let node = machine.node();
+    let sysctl = "/proc/sys/net/ipv4/conf/eth0/forwarding";
+    node.run("mount", format!("--bind {sysctl} {sysctl}"));
+    node.run("mount", format!("-o remount,ro,bind {sysctl}"));
+    // This writes those of every link.
+    for value in ["1", "0"] {
+        let line = format!("echo {value} >/proc/sys/net/ipv4/ip_forward");
+        node.run("sh", ["-c", &line]);
+    }
+    let failing = "cannot apply sysctl net.ipv4.conf.eth0.forwarding";
+    run.await_log(failing, 1);
+    node.run("nft", "flush ruleset");
+    run.await_log("put back nftables table inet podwire-node", 1);
+    assert_eq!(
+        run.count("put back sysctl net.ipv4.conf.eth0"),
+        0,
+        "{}",
+        run.log()
+    );
+    node.run("umount", sysctl);
+    machine.await_well();
+    run.stop();
+}
+
+#[test]
+fn the_record_of_what_was_done_comes_back_when_somebody_removes_it() {
+    let machine = Machine::new();
+    let before = machine.snapshot();
+    let run = machine.start_run("");
+    let node = machine.node();
+    let journal = || node.run("cat", "/run/podwire/node/journal");
+    let written = journal();
+    node.run("rm", "-r /run/podwire");
+    run.await_log("the role's record was removed", 1);
+    assert_eq!(journal(), written);
+    node.run("nft", "flush ruleset");
+    run.await_log("put back nftables table inet podwire-node", 1);
+    machine.await_well();
+    // Nobody else changes the machine meanwhile.
+    let refused = machine.podwire_node("cleanup", "");
+    assert!(
+        refused.stderr.contains("another `podwire node`"),
+        "{refused:?}"
+    );
+    run.stop();
+    machine.cleanup("");
+    before.assert_same(&machine.snapshot());
+}

@@ -68,7 +68,7 @@ impl Machine {
             _ => Ok(()),
         };
         fault();
-        result.map_err(|source| failed("make", item, source))
+        Ok(result?)
     }
 
     /// Removes the route that one through a tunnel replaces: the kernel refuses a next hop on a
@@ -160,7 +160,7 @@ impl Machine {
         match result {
             // It has been removed already.
             Err(rtnetlink::Error::NetlinkError(error)) if is_gone(&error) => Ok(()),
-            result => result.map_err(|source| failed("remove", item, source)),
+            result => Ok(result?),
         }
     }
 }
@@ -214,12 +214,4 @@ fn is_gone(error: &ErrorMessage) -> bool {
         errno,
         Errno::ESRCH | Errno::ENOENT | Errno::EADDRNOTAVAIL | Errno::ENODEV
     )
-}
-
-fn failed(step: &'static str, item: &Item, source: rtnetlink::Error) -> ApplyError {
-    ApplyError::Kernel {
-        step,
-        item: item.to_string(),
-        source,
-    }
 }

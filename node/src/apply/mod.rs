@@ -4,6 +4,7 @@
 mod kernel;
 mod switch;
 
+use std::fmt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -49,17 +50,33 @@ pub(crate) struct Counts {
     pub(crate) files: usize,
 }
 
+/// Steps that failed together.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) steps: Vec<Step>,
+    pub(crate) error: ApplyError,
+}
+
+/// The first step stands for all: those of one transaction have one reason.
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let verb = match self.steps.first() {
+            Some(Step::Remove(_)) => "remove",
+            _ => "apply",
+        };
+        let identity = self.steps.first().map(|step| step.item().identity());
+        let identity = identity.unwrap_or_default();
+        write!(f, "cannot {verb} {identity}: {}", self.error)
+    }
+}
+
 /// Why a step failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ApplyError {
     #[error(transparent)]
     Journal(#[from] JournalError),
-    #[error("{step} {item}: {source}")]
-    Kernel {
-        step: &'static str,
-        item: String,
-        source: rtnetlink::Error,
-    },
+    #[error(transparent)]
+    Kernel(#[from] rtnetlink::Error),
     #[error("change Open vSwitch's rows: {0}")]
     Database(#[from] TransactError),
     #[error("change this chassis' rows of the southbound database: {0}")]
@@ -86,31 +103,36 @@ pub(crate) enum ApplyError {
 }
 
 impl Machine {
-    /// Executes steps in order; those on the switch's own keys in one transaction.
-    pub(crate) async fn take(&mut self, steps: &[Step], actual: &Actual) -> Result<(), ApplyError> {
+    /// Executes steps in order; those on the switch's own keys in one transaction. The others go on
+    /// when one fails.
+    pub(crate) async fn take(&mut self, steps: &[Step], actual: &Actual) -> Vec<Failure> {
         self.owned.clone_from(&actual.switch.owned);
-        let is_key = |step: &&Step| {
-            let (Step::Make(item) | Step::Remove(item)) = step;
-            matches!(item, Item::Key { .. })
-        };
-        let keys: Vec<&Step> = steps.iter().filter(is_key).collect();
-        let mut keys_done = keys.is_empty();
+        let (keys, others): (Vec<Step>, Vec<Step>) = steps
+            .iter()
+            .cloned()
+            .partition(|step| matches!(step.item(), Item::Key { .. }));
         // What is removed from the machine is removed from the database last.
         let removing = keys.iter().all(|step| matches!(step, Step::Remove(_)));
-        if !keys_done && !removing {
-            self.write_keys(&keys, actual).await?;
-            keys_done = true;
+        let mut groups: Vec<Vec<Step>> = others.into_iter().map(|step| vec![step]).collect();
+        if !keys.is_empty() {
+            groups.insert(if removing { groups.len() } else { 0 }, keys);
         }
-        for step in steps.iter().filter(|step| !is_key(step)) {
-            match step {
-                Step::Make(item) => self.make(item, actual).await?,
-                Step::Remove(item) => self.remove(item, actual).await?,
+        let mut failures = Vec::new();
+        for steps in groups {
+            let done = match &steps[..] {
+                [
+                    Step::Make(Item::Key { .. }) | Step::Remove(Item::Key { .. }),
+                    ..,
+                ] => self.write_keys(&steps, actual).await,
+                [Step::Make(item), ..] => self.make(item, actual).await,
+                [Step::Remove(item), ..] => self.remove(item, actual).await,
+                [] => Ok(()),
+            };
+            if let Err(error) = done {
+                failures.push(Failure { steps, error });
             }
         }
-        if !keys_done {
-            self.write_keys(&keys, actual).await?;
-        }
-        Ok(())
+        failures
     }
 
     async fn make(&mut self, item: &Item, actual: &Actual) -> Result<(), ApplyError> {

@@ -73,7 +73,7 @@ impl Machine {
     /// values.
     pub(super) async fn write_keys(
         &mut self,
-        steps: &[&Step],
+        steps: &[Step],
         actual: &Actual,
     ) -> Result<(), ApplyError> {
         let Some(root) = actual.switch.root else {
@@ -87,10 +87,8 @@ impl Machine {
             .iter()
             .filter_map(|(key, bridge)| Some((key.strip_prefix(MAPPING)?, bridge.clone())))
             .collect();
-        let maps = |step: &&Step| {
-            let (Step::Make(item) | Step::Remove(item)) = step;
-            matches!(item, Item::Key { key, .. } if key.starts_with(MAPPING))
-        };
+        let maps =
+            |step: &Step| matches!(step.item(), Item::Key { key, .. } if key.starts_with(MAPPING));
         let changes_mappings = steps.iter().any(maps);
         for step in steps {
             let (key, value) = match step {

@@ -81,8 +81,10 @@ impl Keeper<'_> {
 
     /// Reports the status if it has changed.
     pub(super) fn say(&mut self, is_well: bool, status: String) {
-        if status != self.status {
+        if status != self.status || self.kept.is_lost() {
             self.kept.state(is_well, &status);
+        }
+        if status != self.status {
             match is_well {
                 true => info!("{status}"),
                 false => warn!("{status}"),
