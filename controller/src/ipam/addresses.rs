@@ -55,8 +55,8 @@ pub struct Addresses {
     /// The MAC addresses of nodes' management ports.
     management: BTreeMap<String, Mac>,
     pods: HashMap<ObjectName, Claim>,
-    /// The pods that have MAC addresses that belong to no IP address.
-    macs: HashMap<Mac, ObjectName>,
+    /// The pods by node and MAC address.
+    macs: HashMap<(Name, Mac), ObjectName>,
 }
 
 #[derive(Clone, Debug)]
@@ -102,7 +102,7 @@ impl Addresses {
                  }| {
                     let stays = of != node || !assigned.addresses.iter().any(is_lost);
                     if !stays {
-                        macs.remove(&assigned.mac);
+                        macs.remove(&(of.clone(), assigned.mac));
                     }
                     stays
                 },
@@ -123,9 +123,8 @@ impl Addresses {
         if let Some(mac) = mac {
             self.management.insert(node.to_owned(), mac);
         }
-        let pod = mac.and_then(|mac| self.macs.get(&mac));
-        let is_its = |pod: &&ObjectName| self.pods.get(*pod).is_some_and(|it| it.node == node);
-        pod.filter(is_its).map_or(Ok(()), |pod| Err(pod_text(pod)))
+        let pod = mac.and_then(|mac| self.macs.get(&(node.into(), mac)));
+        pod.map_or(Ok(()), |pod| Err(pod_text(pod)))
     }
 
     /// Whether addresses have been assigned to this pod.
@@ -172,10 +171,8 @@ impl Addresses {
                     pool.take(place);
                 }
             }
-            if Some(assigned.mac) != assigned.addresses.first().map(|it| mac(it.addr())) {
-                self.macs.insert(assigned.mac, pod.clone());
-            }
             let (uid, node) = (uid.clone(), node.clone());
+            self.macs.insert((node.clone(), assigned.mac), pod.clone());
             let claim = Claim {
                 uid,
                 node,
@@ -212,17 +209,12 @@ impl Addresses {
         }
         let [own, former] = own_macs(&addresses, node)?;
         let is_usable = |mac: &Mac| self.has_mac(*mac, node, &[own]).is_none();
-        let mac = match had.mac {
-            Some(had) => match self.has_mac(had, node, &[own, former]) {
-                Some(holder) => return Err(twice(had.to_string(), holder)),
-                None => had,
-            },
-            None => {
-                let requested = request().ok().and_then(|request| request.mac);
-                requested.filter(is_usable).unwrap_or(own)
-            }
-        };
-        Ok(Assigned { addresses, mac })
+        let requested = || request().ok()?.mac.filter(is_usable);
+        let mac = had.mac.or_else(requested).unwrap_or(own);
+        match self.has_mac(mac, node, &[own, former]) {
+            Some(holder) => Err(twice(mac.to_string(), holder)),
+            None => Ok(Assigned { addresses, mac }),
+        }
     }
 
     /// Addresses for a pod that does not run yet.
@@ -235,6 +227,9 @@ impl Addresses {
         now: Instant,
     ) -> Result<Assigned, AddressError> {
         let no_subnet = || AddressError::NoSubnet(node.to_owned());
+        for pool in self.pools.get_mut(node).into_iter().flatten() {
+            pool.expire(now);
+        }
         let pools = self.pools.get(node).ok_or_else(no_subnet)?;
         for &address in &request.addresses {
             let mut own = pools.iter();
@@ -260,17 +255,22 @@ impl Addresses {
                 Err(AddressError::Released { address, until })
             })
         };
-        let mut found = Vec::new();
         for pool in pools {
+            // The MAC address is that of the first one.
+            let is_first = addresses.is_empty();
+            let is_usable = |place: &u32| {
+                let own = || mac(nth(pool.subnet, *place).addr());
+                pool.is_free(*place) && !(is_first && self.mac_holder(own(), node).is_some())
+            };
             let claimed = claimed.and_then(|had| pool.place_of(had));
-            let claimed = claimed.filter(|place| pool.is_free(*place));
+            let claimed = claimed.filter(is_usable);
             let requested = request.of_family(matches!(pool.subnet, IpNet::V4(_)));
-            found.push(match (claimed, requested) {
+            let place = match (claimed, requested) {
                 (Some(place), _) => {
                     keeps = true;
-                    Some(rested(pool, place)?)
+                    rested(pool, place)?
                 }
-                (None, None) => None,
+                (None, None) => pool.find(node, is_usable)?,
                 (None, Some(address)) => {
                     let place = pool.place(address.into());
                     let free = place.filter(|place| pool.is_free(*place));
@@ -278,44 +278,54 @@ impl Addresses {
                         what: address.to_string(),
                         holder: self.holder(address),
                     })?;
-                    Some(rested(pool, free)?)
+                    rested(pool, free)?
                 }
-            });
-        }
-        let pools = self.pools.get_mut(node).into_iter().flatten();
-        for (pool, place) in pools.zip(found) {
-            let place = place.map_or_else(|| pool.find(node, now), Ok)?;
+            };
             addresses.push(nth(pool.subnet, place));
         }
         let [own, former] = own_macs(&addresses, node)?;
         let had = claimed.filter(|_| keeps).and_then(|had| had.mac);
         let mac = match (had, request.mac) {
             (Some(had), _) if self.has_mac(had, node, &[own, former]).is_none() => had,
-            (None, Some(request)) => match self.has_mac(request, node, &[own]) {
-                None => request,
-                Some(_) if request.is_derived() => return Err(AddressError::Derived(request)),
-                Some(holder) => {
-                    let what = request.to_string();
-                    return Err(AddressError::Taken { what, holder });
-                }
-            },
+            (None, Some(requested)) => requested,
             _ => own,
         };
-        Ok(Assigned { addresses, mac })
+        if let Some(holder) = self.mac_holder(mac, node) {
+            let what = match addresses.first() {
+                Some(address) if request.mac.is_none() => {
+                    format!("{} and so {mac}", address.addr())
+                }
+                _ => mac.to_string(),
+            };
+            return Err(AddressError::Taken { what, holder });
+        }
+        match self.has_mac(mac, node, &[own, former]) {
+            Some(_) => Err(AddressError::Derived(mac)),
+            None => Ok(Assigned { addresses, mac }),
+        }
     }
 
     /// Who has a MAC address that a pod of a node wants and whose `own` ones are these; `None` if
     /// it can have it.
     fn has_mac(&self, mac: Mac, node: &str, own: &[Mac]) -> Option<String> {
-        if own.contains(&mac) {
-            return None;
+        let is_other = mac.is_derived() && !own.contains(&mac);
+        let other = is_other.then(|| "the pod with its IP address".to_owned());
+        self.mac_holder(mac, node).or(other)
+    }
+
+    /// Who has a MAC address on a node's switch.
+    fn mac_holder(&self, wanted: Mac, node: &str) -> Option<String> {
+        let is_of = |place| {
+            let mut pools = self.pools.get(node).into_iter().flatten();
+            pools.any(|pool| mac(nth(pool.subnet, place).addr()) == wanted)
+        };
+        if is_of(1) {
+            return Some(format!("the router of node {node}"));
         }
-        if self.management.get(node) == Some(&mac) {
+        if self.management.get(node) == Some(&wanted) || is_of(2) {
             return Some(format!("the management port of node {node}"));
         }
-        let derived = mac.is_derived().then_some("the pod with its IP address");
-        let pod = self.macs.get(&mac).map(pod_text);
-        pod.or_else(|| derived.map(str::to_owned))
+        self.macs.get(&(node.into(), wanted)).map(pod_text)
     }
 
     fn holder(&self, address: IpAddr) -> String {
@@ -336,7 +346,7 @@ impl Addresses {
     /// it had any.
     pub fn release(&mut self, pod: &ObjectName, now: Instant) -> Option<Name> {
         let Claim { node, assigned, .. } = self.pods.remove(pod)?;
-        self.macs.remove(&assigned.mac);
+        self.macs.remove(&(node.clone(), assigned.mac));
         for pool in self.pools.get_mut(node.as_str()).into_iter().flatten() {
             let place = assigned.addresses.iter().find_map(|it| pool.place(*it));
             if let Some(place) = place {

@@ -93,13 +93,21 @@ impl Pool {
         self.used.is_empty().then_some(last.max(now))
     }
 
-    pub(super) fn find(&mut self, node: &str, now: Instant) -> Result<u32, AddressError> {
+    /// Forgets the indexes that no longer rest.
+    pub(super) fn expire(&mut self, now: Instant) {
         while self.resting.pop_front_if(|it| it.until <= now).is_some() {}
+    }
+
+    /// The next index that does not rest and for which this is true.
+    pub(super) fn find(
+        &self,
+        node: &str,
+        is_usable: impl Fn(&u32) -> bool,
+    ) -> Result<u32, AddressError> {
         let resting: BTreeSet<u32> = self.resting.iter().map(|it| it.place).collect();
-        let is_free = |place: &u32| !self.used.contains(place) && !resting.contains(place);
         let found = (self.next..self.end())
             .chain(RESERVED..self.next)
-            .find(is_free);
+            .find(|place| !resting.contains(place) && is_usable(place));
         found.ok_or_else(|| match self.resting.front() {
             Some(first) => AddressError::Resting {
                 subnet: self.subnet,

@@ -14,8 +14,19 @@ use serde_json::{Value, json};
 use crate::fixture::{Running, await_network, await_row};
 
 const WISHED: &str = "podwire.io/ip-addresses";
+const WISHED_MAC: &str = "podwire.io/mac-address";
 const NETWORKS: &str = "k8s.ovn.org/pod-networks";
 const SUBNETS: &str = "k8s.ovn.org/node-subnets";
+
+/// Of the management port of each node: that of an address which pods request, too.
+const MANAGEMENT: &str = "0a:58:0a:f4:01:c9";
+/// What pods request. The last two they can't have: the other is a router's.
+const MACS: [&str; 4] = [
+    "02:00:00:00:00:01",
+    "02:00:00:00:00:02",
+    MANAGEMENT,
+    "0a:58:0a:f4:02:01",
+];
 
 /// All controllers are one that starts again, and need not wait for the lease.
 const FLAGS: [&str; 2] = ["--identity", "me"];
@@ -45,8 +56,8 @@ enum Step {
     /// Removed and back at once.
     NodeAgain(u8),
     NodeSubnets(u8, Text),
-    /// On a node. Of one that it replaces the end may not be told.
-    Pod(u8, u8, Wish, bool),
+    /// On a node, with a wish for one of [`MACS`]. Of one that it replaces the end may not be told.
+    Pod(u8, u8, Wish, Option<usize>, bool),
     NoPod(u8),
     PodDone(u8, u8),
     /// One that is there gets another name, with its annotations.
@@ -75,6 +86,7 @@ enum Step {
 fn step() -> impl Strategy<Value = Step> {
     let (nodes, pods, services) = (0..NODES, 0..PODS, 0..SERVICES);
     let wish = proptest::option::weighted(0.6, (0..NODES, 0..4_u8));
+    let mac = proptest::option::weighted(0.3, 0..MACS.len());
     let text = |others: u8| {
         prop_oneof![
             Just(Text::Nothing),
@@ -92,8 +104,8 @@ fn step() -> impl Strategy<Value = Step> {
         1 => nodes.clone().prop_map(Step::RouterPortRemoved),
     ];
     let of_pods = prop_oneof![
-        8 => (pods.clone(), nodes.clone(), wish.clone(), any::<bool>())
-            .prop_map(|(pod, node, wish, is_told)| Step::Pod(pod, node, wish, is_told)),
+        8 => (pods.clone(), nodes.clone(), wish.clone(), mac, any::<bool>())
+            .prop_map(|(pod, node, wish, mac, is_told)| Step::Pod(pod, node, wish, mac, is_told)),
         2 => pods.clone().prop_map(Step::NoPod),
         1 => (pods.clone(), nodes.clone()).prop_map(|(pod, node)| Step::PodDone(pod, node)),
         2 => (pods.clone(), pods.clone()).prop_map(|(pod, name)| Step::PodRenamed(pod, name)),
@@ -144,15 +156,14 @@ impl World {
             Step::Node(number) => {
                 // An annotation of a node that is there stays, as with a real change.
                 if self.node(number).is_none() {
-                    server.apply(node(&format!("n{number}"), &format!("192.0.2.{number}")));
+                    server.apply(node_of(number));
                 }
             }
             Step::NoNode(number) => server.delete_object("Node", "", &format!("n{number}")),
             Step::NodeAgain(number) => {
-                let again = node(&format!("n{number}"), &format!("192.0.2.{number}"));
                 server.delete_object("Node", "", &format!("n{number}"));
                 self.forget();
-                self.server.apply(again);
+                self.server.apply(node_of(number));
             }
             Step::NodeSubnets(number, text) => {
                 let other = match text {
@@ -161,15 +172,17 @@ impl World {
                 };
                 self.annotate(self.node(number), SUBNETS, (text, other));
             }
-            Step::Pod(number, node, wish, is_told) => {
+            Step::Pod(number, node, wish, mac, is_told) => {
                 let name = format!("p{number}");
                 if is_told {
                     server.delete("default", &name);
                 }
                 self.uids += 1;
                 let uid = format!("uid-{}", self.uids);
-                let wish = wish.map_or(json!({}), |wish| json!({ WISHED: wished(wish) }));
-                server.apply(pod(&format!("n{node}"), "default", &name, &uid, wish));
+                let wish = wish.map(|wish| (WISHED.to_owned(), wished(wish).into()));
+                let mac = mac.map(|mac| (WISHED_MAC.to_owned(), MACS[mac].into()));
+                let wishes = Value::Object(wish.into_iter().chain(mac).collect());
+                server.apply(pod(&format!("n{node}"), "default", &name, &uid, wishes));
             }
             Step::NoPod(number) => server.delete("default", &format!("p{number}")),
             Step::PodDone(number, node) => {
@@ -327,6 +340,12 @@ impl World {
         let compared = self.controller.as_mut().unwrap().idle().await;
         assert_eq!((compared.operations, compared.writes), (0, refused as u64));
     }
+}
+
+fn node_of(number: u8) -> Value {
+    let mut node = node(&format!("n{number}"), &format!("192.0.2.{number}"));
+    node["metadata"]["annotations"]["k8s.ovn.org/node-mgmt-port-mac-address"] = MANAGEMENT.into();
+    node
 }
 
 fn uid(object: &Value) -> String {

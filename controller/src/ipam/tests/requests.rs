@@ -60,8 +60,23 @@ fn a_request_is_met_or_refused_with_a_reason() {
             Some("02:00:00:00:00:99"),
             "which the management port of node n has",
         ),
-        // The router's.
-        (None, Some("0a:58:0a:00:00:01"), "begin with 0a:58"),
+        (
+            None,
+            Some("0a:58:0a:00:00:01"),
+            "0a:58:0a:00:00:01, which the router of node n has",
+        ),
+        // What annotations call a gateway, and the management port without an announced address.
+        (
+            None,
+            Some(&mac("fd00::1".parse().unwrap()).to_string()),
+            "which the router of node n has",
+        ),
+        (
+            None,
+            Some("0a:58:0a:00:00:02"),
+            "which the management port of node n has",
+        ),
+        (None, Some("0a:58:0a:00:00:09"), "begin with 0a:58"),
         (None, Some("01:00:5e:00:00:01"), "podwire.io/mac-address"),
     ] {
         let refused = take(9, ips, mac).unwrap_err();
@@ -105,6 +120,67 @@ fn a_requested_address_rests_too_but_not_for_the_pod_that_replaces_its_holder() 
     addresses.rest(&pod(1), "n", &former(&had, true).had, now);
     assert_eq!(take(&mut addresses, 2, "uid", now), rests(now + REST));
     take(&mut addresses, 1, "uid", now).unwrap();
+}
+
+#[test]
+fn no_pod_s_derived_mac_is_another_s_on_its_switch() {
+    let (mut addresses, now) = (Addresses::new(REST), Instant::now());
+    let derived = |address: &str| mac(address.parse().unwrap());
+    addresses.set_node("n", &[net("10.0.0.0/24")]);
+    let port = Some(derived("10.0.0.4"));
+    addresses.set_management("n", port).unwrap();
+    let mut ask = |number, address: Option<&str>| {
+        let whose = (&"uid".into(), &"n".into());
+        let request = || Request::parse(address, None);
+        let claimed = addresses.claim(&pod(number), whose, &[], request, now);
+        claimed.map(|it| it.addresses[0].addr().to_string())
+    };
+    let refused = ask(1, Some("10.0.0.4")).unwrap_err().to_string();
+    let named = "10.0.0.4 and so 0a:58:0a:00:00:04, which the management port of node n has";
+    assert!(refused.contains(named), "{refused}");
+    let given = [1, 2].map(|number| ask(number, None).unwrap());
+    assert_eq!(given, ["10.0.0.3", "10.0.0.5"]);
+    let told = addresses.set_management("n", Some(derived("10.0.0.3")));
+    assert_eq!(told.unwrap_err(), "pod ns/p1");
+
+    // Two addresses whose texts' SHA-256 begin alike.
+    let alike = ["fd02::3404", "fd02::3d18"];
+    assert_eq!(derived(alike[0]), derived(alike[1]));
+    addresses.set_node("six", &[net("fd02::/64")]);
+    addresses.set_node("other", &[net("fd02::/64")]);
+    let mut run = |number, node: &str, address: &str, mac: Option<Mac>, is_certain| {
+        let had = Had {
+            addresses: vec![net(&format!("{address}/64"))],
+            mac,
+            is_exact: false,
+        };
+        let (whose, former) = ((&"uid".into(), &node.into()), [Former { had, is_certain }]);
+        let nothing = || Ok(Request::default());
+        let claimed = addresses.claim(&pod(number), whose, &former, nothing, now);
+        let text = |it: &Assigned| it.addresses[0].addr().to_string();
+        claimed.map(text).map_err(|error| error.to_string())
+    };
+    run(3, "six", alike[0], None, true).unwrap();
+    let twice = run(4, "six", alike[1], None, true).unwrap_err();
+    assert!(twice.contains("which pod ns/p3 has too"), "{twice}");
+    assert_eq!(run(4, "six", alike[1], None, false).unwrap(), "fd02::3405");
+    run(5, "other", alike[1], None, true).unwrap();
+    // The MAC address that was once derived from an address, too.
+    let port = "0a:58:00:00:00:09".parse().ok();
+    addresses.set_management("six", port).unwrap();
+    let mut run = |number, is_certain| {
+        let had = Had {
+            addresses: vec![net("fd02::9/64")],
+            mac: port,
+            is_exact: false,
+        };
+        let (whose, former) = ((&"uid".into(), &"six".into()), [Former { had, is_certain }]);
+        let nothing = || Ok(Request::default());
+        let claimed = addresses.claim(&pod(number), whose, &former, nothing, now);
+        claimed.map(|it| it.mac).map_err(|error| error.to_string())
+    };
+    assert!(run(6, true).unwrap_err().contains("management port"));
+    assert_eq!(run(6, false), Ok(derived("fd02::9")));
 }
 
 #[test]

@@ -2,10 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
-use super::{NETWORKS, NODES, PODS, SERVICES, SUBNETS, WISHED, World, uid};
+use super::{MACS, NETWORKS, NODES, PODS, SERVICES, SUBNETS, WISHED, WISHED_MAC, World, uid};
 use crate::fixture::annotation;
+
+/// Of the northbound database.
+type Row = Map<String, Value>;
 
 impl World {
     /// A pod that is gone has no address. A node that is gone, and has no pods, may later have
@@ -77,7 +80,12 @@ impl World {
             }
         }
         let switches = northbound.rows("Logical_Switch").unwrap();
-        let (mut wanted, mut refused) = (BTreeSet::new(), Vec::new());
+        let has = |switch: &Row, port: &Row| {
+            let on_switch = switch["ports"].to_string();
+            on_switch.contains(&port["_uuid"].to_string())
+        };
+        let macs = self.check_macs(&switches, &ports);
+        let (mut wanted, mut refused) = (BTreeSet::new(), 0);
         for number in 0..PODS {
             let Some(pod) = self.pod(number) else {
                 continue;
@@ -91,21 +99,32 @@ impl World {
                 continue;
             }
             let request = pod["metadata"]["annotations"][WISHED].as_str();
+            let mac = pod["metadata"]["annotations"][WISHED_MAC].as_str();
+            let switch = switches
+                .iter()
+                .find(|it| it["name"] == node["metadata"]["name"]);
+            let switch = switch.unwrap();
             let Some(port) = ports.iter().find(|port| port["name"] == *name) else {
                 let subnets = annotation(&node, SUBNETS).unwrap();
                 let subnet = subnets["default"][0].as_str().unwrap();
                 let start = subnet.strip_suffix("0/24").unwrap();
-                let request = request.unwrap_or_else(|| panic!("{pod} has no port"));
-                refused.push((request.to_owned(), request.starts_with(start)));
+                let on = switch["name"].as_str().unwrap().to_owned();
+                let is_held =
+                    |mac| MACS[2..].contains(&mac) || macs.contains(&(on, mac.to_owned()));
+                let has_reason = mac.is_some_and(is_held)
+                    || request.is_some_and(|request| {
+                        let is_management = request == "10.244.1.201" && mac.is_none();
+                        !request.starts_with(start)
+                            || holders.contains_key(request)
+                            || is_management
+                    });
+                assert!(has_reason, "{pod} has no port");
+                refused += 1;
                 continue;
             };
             let uid = uid(&pod);
             assert_eq!(port["options"]["iface-id-ver"], uid, "{port:?}");
-            let switch = switches
-                .iter()
-                .find(|it| it["name"] == node["metadata"]["name"]);
-            let on_switch = switch.unwrap()["ports"].to_string();
-            assert!(on_switch.contains(&port["_uuid"].to_string()), "{port:?}");
+            assert!(has(switch, port), "{port:?}");
             let entry = annotation(&pod, NETWORKS).unwrap()["default"].clone();
             let address = entry["ip_address"].as_str().unwrap();
             let address = address.split('/').next().unwrap().to_owned();
@@ -118,14 +137,10 @@ impl World {
             );
             // A request that was changed after the pod had its address changes nothing.
             let is_its = request.is_none_or(|request| request == address);
+            let has_mac = mac.is_none_or(|mac| entry["mac_address"] == mac);
+            let is_its = is_its && has_mac;
             assert!(is_its || self.written.contains(&uid), "{address} {pod}");
             wanted.insert(name);
-        }
-        for (request, is_of_its_node) in &refused {
-            assert!(
-                !is_of_its_node || holders.contains_key(request),
-                "{request}"
-            );
         }
         let made = ports.iter().filter_map(|port| port["name"].as_str());
         let made: BTreeSet<_> = made.filter(|name| name.starts_with("default_p")).collect();
@@ -133,7 +148,32 @@ impl World {
             made.iter().all(|name| wanted.contains(*name)),
             "{made:?} {wanted:?}"
         );
-        refused.len()
+        refused
+    }
+
+    /// On each switch, each port has a MAC address that neither another one nor the router has.
+    /// Returns all of them, each with its switch's name.
+    fn check_macs(&self, switches: &[Row], ports: &[Row]) -> BTreeSet<(String, String)> {
+        let router_ports = self.central.northbound().rows("Logical_Router_Port");
+        let router_ports = router_ports.unwrap();
+        let mut macs = BTreeSet::new();
+        for switch in switches {
+            let name = switch["name"].as_str().unwrap();
+            let all = switch["ports"].to_string();
+            let own = ports
+                .iter()
+                .filter(|it| all.contains(&it["_uuid"].to_string()));
+            let own = own.filter_map(|port| port["addresses"].as_str()?.split(' ').next());
+            let router = router_ports
+                .iter()
+                .filter(|it| it["name"] == format!("rtos-{name}"));
+            let router = router.filter_map(|port| port["mac"].as_str());
+            for mac in own.filter(|mac| *mac != "router").chain(router) {
+                let is_new = macs.insert((name.to_owned(), mac.to_owned()));
+                assert!(is_new, "{mac} twice on {name}");
+            }
+        }
+        macs
     }
 
     /// On each node a service of local endpoints leads to the node's own, or rejects.
