@@ -1,7 +1,7 @@
 //! The podwire node agent, one room for each of its concerns. A request flows downward, and no room
 //! imports one above it: [`install`], [`server`], [`inspect`], [`reconcile`], [`attach`], [`pods`],
 //! [`ipam`], [`plan`], [`netns`], [`flows`], [`ports`], [`journal`], [`observe`],
-//! [`lockdown`], [`config`]. Beside them stand the [`tools`], which speak to a running agent over
+//! [`config`]. Beside them stand the [`tools`], which speak to a running agent over
 //! its socket.
 
 mod asking;
@@ -15,7 +15,6 @@ pub mod inspect;
 pub mod install;
 pub mod ipam;
 pub mod journal;
-pub mod lockdown;
 pub mod netns;
 pub mod observe;
 pub mod plan;

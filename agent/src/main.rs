@@ -10,9 +10,9 @@ use podwire::config::{self, AgentCommand, OvnkubeCommand, RoleLine};
 use podwire::install::probe::{self, ProbeArgs};
 use podwire::install::{self, InstallArgs, UninstallArgs};
 use podwire::ipam::spawner;
-use podwire::lockdown;
 use podwire::service::Manager;
 use podwire::tools::{self, Tool};
+use podwire_daemon::lockdown;
 
 /// Wires Kubernetes pods to Open vSwitch and OVN
 #[derive(Debug, Parser)]
@@ -151,7 +151,7 @@ fn spawn(is_worker: bool, directories: Vec<OsString>) -> io::Result<()> {
         let directories: Vec<_> = directories.into_iter().map(PathBuf::from).collect();
         return spawner::main_loop(&directories);
     }
-    lockdown::apply_for_plugins().map_err(io::Error::other)?;
+    lockdown::drop_capabilities().map_err(io::Error::other)?;
     let mut worker = Process::new("/proc/self/exe");
     worker.arg(spawner::WORKER).args(directories);
     spawner::keep(worker)

@@ -1,5 +1,6 @@
 //! The agent's life: what is started in which order, and how it ends.
 
+mod privileges;
 mod role;
 
 use std::io::{self, Write as _};
@@ -10,6 +11,7 @@ use std::time::Duration;
 
 use nix::sys::signal::SigSet;
 use podwire_daemon::http;
+use podwire_daemon::lockdown::LockdownError;
 use podwire_daemon::process::raise_descriptor_limit;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
@@ -22,7 +24,6 @@ use crate::ipam::Addresses;
 use crate::ipam::spawner::Spawner;
 use crate::ipam::subnet;
 use crate::journal::{self, Journal};
-use crate::lockdown::{self, LockdownError, Needs};
 use crate::netns::{self, Netlink, RealTime};
 use crate::observe::events::Events;
 use crate::observe::{LogError, LogOutput, Metrics};
@@ -32,6 +33,7 @@ use crate::reconcile::{Configuration, Uplink};
 use crate::server::socket::{AgentSocket, RunDir, SocketError};
 use crate::service::{self, InheritedError, Manager};
 use crate::{install, reconcile, server};
+use privileges::privileges;
 use role::Role;
 
 /// How long operations may take to end after SIGTERM; then the next agent undoes them.
@@ -176,8 +178,8 @@ fn serve(
         );
         None
     });
-    let held = lockdown::apply(&Needs::of(&config), config.power.seccomp)?;
-    tracing::info!(%held, "gave up all other power");
+    let held = privileges(&config).keep(config.power.seccomp)?;
+    tracing::info!(%held, "dropped all other privileges");
     let netlink = Netlink::start(real_time)?;
     // One thread: an ADD is a chain of short steps between waits, and a switch to another thread
     // costs more than a step.

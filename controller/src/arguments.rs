@@ -25,6 +25,13 @@ pub struct Arguments {
     pub command: Option<Command>,
 }
 
+impl Arguments {
+    /// Whether to lead or stand by, until stopped.
+    pub fn leads(&self) -> bool {
+        self.command.is_none() && !self.dry_run
+    }
+}
+
 /// The commands.
 #[derive(Clone, Debug, clap::Subcommand)]
 pub enum Command {

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use ipnet::IpNet;
+use podwire_daemon::lockdown::{Calls, Capability, Privileges, Seccomp, is_anothers};
 use podwire_ovs::client::{Remote, RemoteError, TlsKeys};
 
 use crate::ipam::ClusterSubnet;
@@ -99,6 +100,15 @@ pub struct Config {
     /// What to log: a level, or filters such as info,podwire_ovs=debug
     #[arg(long, global = true, env = "PODWIRE_LOG", default_value = "info")]
     pub log: String,
+    /// What to do with system calls that a controller does not make: enforce, log or off
+    #[arg(
+        long,
+        global = true,
+        env = "PODWIRE_SECCOMP",
+        value_name = "ACTION",
+        default_value = "enforce"
+    )]
+    pub seccomp: Seccomp,
     /// How long a freed address rests before another pod gets it: for the tests, no flag
     #[arg(skip = REST)]
     pub rest: Duration,
@@ -175,6 +185,29 @@ impl Config {
             use_pod_cidrs: self.use_pod_cidrs,
             adopt: self.adopt,
             rest: self.rest,
+        })
+    }
+
+    /// The privileges that a controller keeps.
+    ///
+    /// # Errors
+    /// A database's address is invalid.
+    pub fn privileges(&self) -> Result<Privileges, SettingError> {
+        let mut databases = self.remotes("--nb-db", &self.nb_db)?;
+        if !self.sb_db.is_empty() {
+            databases.extend(self.remotes("--sb-db", &self.sb_db)?);
+        }
+        let is_anothers = databases.iter().any(|remote| match remote {
+            Remote::Unix(socket) => is_anothers(socket),
+            Remote::Tcp(_) | Remote::Ssl(_) => false,
+        });
+        Ok(Privileges {
+            // OVN runs as another user.
+            capabilities: match is_anothers {
+                true => vec![Capability::CAP_DAC_OVERRIDE],
+                false => Vec::new(),
+            },
+            calls: Calls::Common,
         })
     }
 

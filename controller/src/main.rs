@@ -1,5 +1,6 @@
 //! `podwire-controller`: see the library.
 
+use std::io::IsTerminal as _;
 use std::process::ExitCode;
 
 use clap::Parser as _;
@@ -9,19 +10,41 @@ use podwire_controller::keys;
 use podwire_controller::run::{Reporter, run};
 use podwire_controller::tools::{self, Question};
 use tokio::signal::unix::{SignalKind, signal};
+use tracing::info;
 use tracing_subscriber::EnvFilter;
 
-// One thread: the work for a pod passes through several tasks, and each change of threads would
-// have to wait for a processor.
-#[tokio::main(flavor = "current_thread")]
-async fn main() -> ExitCode {
+fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let config = arguments.config;
+    let config = &arguments.config;
     let filter = EnvFilter::new(&config.log);
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
         .init();
+    if arguments.leads() {
+        let privileges = match config.privileges() {
+            Ok(privileges) => privileges,
+            Err(error) => return failed(&error),
+        };
+        match privileges.keep(config.seccomp) {
+            Ok(held) => info!(%held, "dropped all other privileges"),
+            Err(error) => return failed(&format!("lock-down: {error}")),
+        }
+    }
+    // One thread: the work for a pod passes through several tasks, and each change of threads would
+    // have to wait for a processor.
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    match runtime {
+        Ok(runtime) => runtime.block_on(answer(arguments)),
+        Err(error) => failed(&format!("start the asynchronous runtime: {error}")),
+    }
+}
+
+async fn answer(arguments: Arguments) -> ExitCode {
+    let config = arguments.config;
     let answer = match arguments.command {
         None if arguments.dry_run => tools::dry_run(&config).await.map(|text| (text, true)),
         None => return lead(config).await,

@@ -14,6 +14,7 @@ use hyper::Request;
 use kube::Client;
 use podwire_apiserver::{Access, AccessError};
 use podwire_daemon::http;
+use podwire_daemon::lockdown::{LockdownError, Seccomp};
 use podwire_daemon::process::raise_descriptor_limit;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
@@ -27,6 +28,7 @@ use crate::keep::{Node, NodeError};
 use crate::kept::{self, Kept};
 use crate::look::{Connections, Goal, Look};
 use crate::preflight::Preflight;
+use crate::privileges::privileges;
 use crate::role::role;
 use crate::servers::Server;
 use crate::settings::{
@@ -101,6 +103,14 @@ struct RunArgs {
         default_value = "info"
     )]
     log: String,
+    /// What to do with system calls that the node role does not make: enforce, log or off
+    #[arg(
+        long,
+        value_name = "ACTION",
+        env = "PODWIRE_SECCOMP",
+        default_value = "enforce"
+    )]
+    seccomp: Seccomp,
 }
 
 #[derive(Debug, Args)]
@@ -160,6 +170,8 @@ enum Failure {
     Withdraw(#[from] kube::Error),
     #[error(transparent)]
     Southbound(#[from] SouthboundError),
+    #[error("lock-down: {0}")]
+    Lockdown(#[from] LockdownError),
     #[error("start the asynchronous runtime: {0}")]
     Runtime(std::io::Error),
     #[error("read what podwire node run has recorded: {0}")]
@@ -248,6 +260,9 @@ pub struct Surroundings<'a> {
 /// Runs the command.
 pub fn main(command: NodeCommand, surroundings: &Surroundings<'_>) -> ExitCode {
     let run = || -> Result<ExitCode, Failure> {
+        if let Verb::Run(arguments) = &command.verb {
+            arguments.prepare()?;
+        }
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
@@ -353,14 +368,22 @@ impl CleanupArgs {
 }
 
 impl RunArgs {
-    async fn run(self, surroundings: &Surroundings<'_>) -> Result<ExitCode, Failure> {
-        let metrics_address = self.metrics_address.as_deref().map(loopback).transpose()?;
-        let (goal, access, places) = self.wanted.check(surroundings).await?;
+    /// Opens the log and drops the privileges that are not needed, while there is one thread.
+    fn prepare(&self) -> Result<(), Failure> {
         tracing_subscriber::fmt()
             .with_env_filter(EnvFilter::new(&self.log))
             .with_writer(std::io::stderr)
             .with_ansi(std::io::stderr().is_terminal())
             .init();
+        let places = self.wanted.places.clone().check()?;
+        let held = privileges(&places).keep(self.seccomp)?;
+        tracing::info!(%held, "dropped all other privileges");
+        Ok(())
+    }
+
+    async fn run(self, surroundings: &Surroundings<'_>) -> Result<ExitCode, Failure> {
+        let metrics_address = self.metrics_address.as_deref().map(loopback).transpose()?;
+        let (goal, access, places) = self.wanted.check(surroundings).await?;
         let signals = ended()?;
         let starter = self.until_stdin_ends.then(starter).transpose();
         let mut starter = starter.map_err(Failure::Signals)?;

@@ -12,8 +12,9 @@
 //! networks with what the machine needs for itself, among it `servers`. `cluster` follows the
 //! Kubernetes API, `services` makes its services reachable on the host, `conntrack` removes
 //! connections to deleted endpoints, and `announce` publishes the node to the control plane. `role`
-//! reports its state to the agent's tools. `preflight` checks what no item shows. `nft` talks to
-//! nft(8), and `wire` encodes netlink messages that rtnetlink does not know.
+//! reports its state to the agent's tools. `preflight` checks what no item shows. `privileges` says
+//! what `run` keeps of root's. `nft` talks to nft(8), and `wire` encodes netlink messages that
+//! rtnetlink does not know.
 
 mod actual;
 mod announce;
@@ -35,6 +36,7 @@ mod nft;
 pub mod overlap;
 mod plan;
 mod preflight;
+mod privileges;
 mod role;
 mod run;
 mod servers;

@@ -1,4 +1,4 @@
-//! Who gets in, what a client can cost, and what power the agent has.
+//! Who gets in, what a client can cost, and what privileges the daemons have.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,6 +10,10 @@ use std::time::Duration;
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::Signal;
+use podwire_tests::apiserver::{self, ApiServer};
+use podwire_tests::controller::Controller;
+use podwire_tests::machine::Machine;
+use podwire_tests::ovn::Central;
 use podwire_tests::{
     Agent, AgentOptions, TestNode, child_of, conf, conf_of_version, links, plugin_binary,
 };
@@ -59,26 +63,58 @@ fn every_thread_has_three_capabilities_no_way_to_more_and_a_filter() {
     // Whatever threads an operation starts are there after one.
     pod.add().success();
     pod.del().success();
-    let tasks: Vec<_> = fs::read_dir(format!("/proc/{}/task", agent.pid()))
-        .unwrap()
-        .flatten()
-        .collect();
-    assert!(tasks.len() > 1);
-    for task in tasks {
+    assert!(assert_locked_down(agent.pid(), ALWAYS, 0) > 1);
+}
+
+/// Every thread has these capabilities, those that started programs can have, no way to more, and a
+/// filter. Returns the number of threads.
+#[track_caller]
+fn assert_locked_down(pid: u32, held: u64, by_exec: u64) -> usize {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    let mut count = 0;
+    for task in tasks.flatten() {
         let status = status(&task.path());
         let name = &status["Name"];
         for (set, held) in [
-            ("CapEff", ALWAYS),
-            ("CapPrm", ALWAYS),
+            ("CapEff", held),
+            ("CapPrm", held),
             ("CapInh", 0),
-            ("CapBnd", 0),
+            ("CapBnd", by_exec),
             ("CapAmb", 0),
         ] {
             assert_eq!(capabilities(&status, set), held, "{set} of {name}");
         }
         assert_eq!(status["NoNewPrivs"], "1", "{name}");
         assert_eq!(status["Seccomp"], "2", "{name}");
+        count += 1;
     }
+    count
+}
+
+#[test]
+fn every_thread_of_the_node_role_has_one_capability_and_nft_no_other() {
+    let machine = Machine::new();
+    let server = ApiServer::start_in(machine.node().place());
+    server.apply(apiserver::node("node-a", "192.0.2.11"));
+    server.apply(apiserver::service("default", "web", "10.96.0.11", 80));
+    // By name, for which the resolver starts a thread.
+    let url = server.url().replace("127.0.0.1", "localhost");
+    let run = machine.start_run(format!("--k8s-apiserver {url}"));
+    run.await_log("services follow the cluster", 1);
+    assert_locked_down(run.pid(), NET_ADMIN, NET_ADMIN);
+    run.stop();
+    machine.cleanup("");
+}
+
+#[test]
+fn every_thread_of_a_controller_has_no_capability() {
+    let central = Central::start();
+    let server = ApiServer::start_in(central.machine().place());
+    server.apply(apiserver::node("node-a", "192.0.2.1"));
+    let controller = Controller::start(&central, &server, "one", "");
+    controller.await_log("everything is as it should be");
+    assert_locked_down(controller.pid(), 0, 0);
+    assert!(controller.stop().success());
 }
 
 /// The threads that are scheduled in real time, by name: policy and priority (proc_pid_stat(5),

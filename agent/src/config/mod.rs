@@ -40,7 +40,7 @@ pub use live::{Change, Live};
 pub use load::{Loaded, Loader};
 pub use ovn::{Mode, OvnArgs, OvnConfig, Wait};
 pub use podwire_apiserver::{Access, Token};
-pub use power::{PowerArgs, Seccomp};
+pub use power::PowerArgs;
 pub use print::reference;
 pub use role::{RoleCommand, RoleLine, node_command, node_line};
 pub use runtime::{

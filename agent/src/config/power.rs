@@ -1,17 +1,7 @@
 //! How much power the agent keeps.
 
-use clap::{Args, ValueEnum};
-
-/// What becomes of a system call that is not on the agent's list.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Seccomp {
-    /// It fails with ENOSYS; one that only an intruder would make ends the agent
-    Enforce,
-    /// It passes, and the kernel logs it as an audit record of type 1326
-    Log,
-    /// There is no filter
-    Off,
-}
+use clap::Args;
+use podwire_daemon::lockdown::Seccomp;
 
 /// The flags about power.
 #[derive(Debug, Clone, Args)]

@@ -1,11 +1,13 @@
-//! The system calls that the agent may make: those that its tests were seen to make under strace,
-//! and those that the same code makes on paths that tests don't take (another architecture, another
-//! libc, an error).
+//! The system calls that a daemon may make: those that the tests of agent, node role and controller
+//! were seen to make under strace, and those that the same code makes on paths that tests don't
+//! take (another architecture, another libc, an error).
 
 use std::collections::BTreeMap;
 
 use nix::libc;
 use seccompiler::{BackendError, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompRule};
+
+use super::Calls;
 
 /// System calls and, for each, the arguments allowed; an empty list allows any.
 pub(super) type Rules = BTreeMap<libc::c_long, Vec<SeccompRule>>;
@@ -161,10 +163,25 @@ const ANY_ARGUMENTS_OLD: &[libc::c_long] = &[
 #[cfg(not(target_arch = "x86_64"))]
 const ANY_ARGUMENTS_OLD: &[libc::c_long] = &[];
 
-/// Calls by which an intruder would start a program, take over another process, change the kernel
-/// or the mounts, or become another user.
-const FATAL: &[libc::c_long] = &[
+/// Calls that start a program, beside clone(2).
+const START: &[libc::c_long] = &[
     libc::SYS_execve,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_fork,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_vfork,
+];
+
+/// What ld.so calls in a program that starts, beyond the above.
+const LOADER: &[libc::c_long] = &[
+    libc::SYS_set_tid_address,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_arch_prctl,
+];
+
+/// Calls by which an intruder would take over another process, change the kernel or the mounts, or
+/// become another user.
+const FATAL: &[libc::c_long] = &[
     libc::SYS_execveat,
     libc::SYS_ptrace,
     libc::SYS_process_vm_readv,
@@ -212,20 +229,12 @@ const FATAL: &[libc::c_long] = &[
 ];
 
 #[cfg(target_arch = "x86_64")]
-const FATAL_OLD: &[libc::c_long] = &[
-    libc::SYS_fork,
-    libc::SYS_vfork,
-    libc::SYS_iopl,
-    libc::SYS_ioperm,
-    libc::SYS_kexec_file_load,
-];
+const FATAL_OLD: &[libc::c_long] = &[libc::SYS_iopl, libc::SYS_ioperm, libc::SYS_kexec_file_load];
 #[cfg(not(target_arch = "x86_64"))]
 const FATAL_OLD: &[libc::c_long] = &[];
 
-/// asm-generic/ioctls.h and linux/sockios.h: what the netns module and Rust's standard library use.
-const IOCTLS: [u64; 7] = [
-    0xb703, // NS_GET_NSTYPE
-    0x8946, // SIOCETHTOOL
+/// asm-generic/ioctls.h and linux/sockios.h: what Rust's standard library and libc use.
+const IOCTLS: [u64; 5] = [
     0x8933, // SIOCGIFINDEX
     0x5421, // FIONBIO
     0x5451, // FIOCLEX
@@ -233,12 +242,17 @@ const IOCTLS: [u64; 7] = [
     0x5401, // TCGETS, of isatty(3)
 ];
 
-/// OVSDB and the agent's own socket; netlink; gratuitous ARP and NA; ethtool, the Kubernetes API
-/// and remote databases.
-const FAMILIES: [libc::c_int; 5] = [
+/// What the agent's netns module uses besides.
+const IOCTLS_OF_NAMESPACES: [u64; 2] = [
+    0xb703, // NS_GET_NSTYPE
+    0x8946, // SIOCETHTOOL
+];
+
+/// OVSDB and other local sockets; netlink, also of libc's resolver; the Kubernetes API, remote
+/// databases and pages.
+const FAMILIES: [libc::c_int; 4] = [
     libc::AF_UNIX,
     libc::AF_NETLINK,
-    libc::AF_PACKET,
     libc::AF_INET,
     libc::AF_INET6,
 ];
@@ -255,30 +269,46 @@ const PRCTLS: [libc::c_int; 5] = [
 const WRITE: u64 = libc::PROT_WRITE.unsigned_abs() as u64;
 const EXEC: u64 = libc::PROT_EXEC.unsigned_abs() as u64;
 const THREAD: u64 = libc::CLONE_THREAD.unsigned_abs() as u64;
+const NEW_NAMESPACES: u64 = (libc::CLONE_NEWNS
+    | libc::CLONE_NEWCGROUP
+    | libc::CLONE_NEWUTS
+    | libc::CLONE_NEWIPC
+    | libc::CLONE_NEWUSER
+    | libc::CLONE_NEWPID
+    | libc::CLONE_NEWNET)
+    .unsigned_abs() as u64;
 
 /// The allowed calls. clone3(2) is not one: its flags are in memory, which a filter can't read, and
 /// on ENOSYS libc falls back to clone(2).
-pub(super) fn listed() -> Result<Rules, BackendError> {
-    let mut rules: Rules = [ANY_ARGUMENTS, ANY_ARGUMENTS_OLD]
-        .concat()
-        .into_iter()
-        .map(|call| (call, Vec::new()))
-        .collect();
+pub(super) fn listed(calls: Calls) -> Result<Rules, BackendError> {
+    let mut rules = any_arguments(&[ANY_ARGUMENTS, ANY_ARGUMENTS_OLD]);
+    if calls == Calls::Programs {
+        rules.extend(any_arguments(&[START, LOADER]));
+    }
     // A loop would lose the conditional ones if one of them were also in a list above.
-    rules.insert(libc::SYS_ioctl, each(IOCTLS, |request| equal(1, request))?);
+    let mut ioctls = IOCTLS.to_vec();
+    let mut families = FAMILIES.to_vec();
+    if calls == Calls::Namespaces {
+        ioctls.extend(IOCTLS_OF_NAMESPACES);
+        // Gratuitous ARP and NA.
+        families.push(libc::AF_PACKET);
+        let network = libc::CLONE_NEWNET.unsigned_abs().into();
+        rules.insert(libc::SYS_setns, vec![equal(1, network)?]);
+    }
+    rules.insert(libc::SYS_ioctl, each(ioctls, |request| equal(1, request))?);
     rules.insert(
         libc::SYS_socket,
-        each(FAMILIES, |family| equal(0, family.unsigned_abs().into()))?,
+        each(families, |family| equal(0, family.unsigned_abs().into()))?,
     );
     rules.insert(
         libc::SYS_prctl,
         each(PRCTLS, |option| equal(0, option.unsigned_abs().into()))?,
     );
-    rules.insert(libc::SYS_clone, vec![has(0, THREAD, THREAD)?]);
-    rules.insert(
-        libc::SYS_setns,
-        vec![equal(1, libc::CLONE_NEWNET.unsigned_abs().into())?],
-    );
+    let clone = match calls {
+        Calls::Programs => has(0, NEW_NAMESPACES, 0)?,
+        Calls::Common | Calls::Namespaces => has(0, THREAD, THREAD)?,
+    };
+    rules.insert(libc::SYS_clone, vec![clone]);
     // Real-time priority may be given up, but not acquired.
     let ordinary = libc::SCHED_OTHER.unsigned_abs().into();
     rules.insert(libc::SYS_sched_setscheduler, vec![equal(1, ordinary)?]);
@@ -289,15 +319,19 @@ pub(super) fn listed() -> Result<Rules, BackendError> {
 }
 
 /// The calls that kill the process.
-pub(super) fn fatal() -> Result<Rules, BackendError> {
-    let mut rules: Rules = [FATAL, FATAL_OLD]
-        .concat()
-        .into_iter()
-        .map(|call| (call, Vec::new()))
-        .collect();
-    // A new process.
-    rules.insert(libc::SYS_clone, vec![has(0, THREAD, 0)?]);
+pub(super) fn fatal(calls: Calls) -> Result<Rules, BackendError> {
+    let mut rules = any_arguments(&[FATAL, FATAL_OLD]);
+    if calls != Calls::Programs {
+        rules.extend(any_arguments(&[START]));
+        // A new process.
+        rules.insert(libc::SYS_clone, vec![has(0, THREAD, 0)?]);
+    }
     Ok(rules)
+}
+
+fn any_arguments(lists: &[&[libc::c_long]]) -> Rules {
+    let calls = lists.concat().into_iter();
+    calls.map(|call| (call, Vec::new())).collect()
 }
 
 fn each<T>(
@@ -330,12 +364,17 @@ mod tests {
 
     #[test]
     fn no_call_is_both_let_through_and_fatal() {
-        let (listed, fatal) = (listed().unwrap(), fatal().unwrap());
-        let both: Vec<_> = listed
-            .keys()
-            .filter(|call| fatal.contains_key(call))
-            .collect();
-        // Threads are allowed, processes are fatal.
-        assert_eq!(both, [&libc::SYS_clone]);
+        for calls in [Calls::Common, Calls::Namespaces, Calls::Programs] {
+            let (listed, fatal) = (listed(calls).unwrap(), fatal(calls).unwrap());
+            let both = listed.keys().filter(|call| fatal.contains_key(call));
+            let both: Vec<_> = both.collect();
+            // Threads are allowed, processes are fatal.
+            let expected = [&libc::SYS_clone];
+            let expected = match calls {
+                Calls::Programs => &expected[..0],
+                Calls::Common | Calls::Namespaces => &expected,
+            };
+            assert_eq!(both, expected, "{calls:?}");
+        }
     }
 }

@@ -7,11 +7,10 @@
 
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch};
 
-use super::{LockdownError, syscalls};
-use crate::config::Seccomp;
+use super::{Calls, LockdownError, Seccomp, syscalls};
 
 /// Installs the filters for this thread and those that it will start.
-pub(super) fn install(wanted: Seccomp) -> Result<Seccomp, LockdownError> {
+pub(super) fn install(wanted: Seccomp, calls: Calls) -> Result<Seccomp, LockdownError> {
     let Ok(arch) = TargetArch::try_from(std::env::consts::ARCH) else {
         tracing::warn!(
             arch = std::env::consts::ARCH,
@@ -26,20 +25,25 @@ pub(super) fn install(wanted: Seccomp) -> Result<Seccomp, LockdownError> {
     };
     // The last filter is installed while seccomp(2) itself is still allowed.
     for program in [
-        fatal(wanted, arch)?,
-        build(syscalls::listed()?, unlisted, SeccompAction::Allow, arch)?,
+        fatal(wanted, calls, arch)?,
+        build(
+            syscalls::listed(calls)?,
+            unlisted,
+            SeccompAction::Allow,
+            arch,
+        )?,
     ] {
         seccompiler::apply_filter_all_threads(&program)?;
     }
     Ok(wanted)
 }
 
-fn fatal(wanted: Seccomp, arch: TargetArch) -> Result<BpfProgram, LockdownError> {
+fn fatal(wanted: Seccomp, calls: Calls, arch: TargetArch) -> Result<BpfProgram, LockdownError> {
     let action = match wanted {
         Seccomp::Enforce => SeccompAction::KillProcess,
         Seccomp::Log | Seccomp::Off => SeccompAction::Log,
     };
-    build(syscalls::fatal()?, SeccompAction::Allow, action, arch)
+    build(syscalls::fatal(calls)?, SeccompAction::Allow, action, arch)
 }
 
 fn build(

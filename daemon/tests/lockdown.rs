@@ -1,5 +1,5 @@
-//! What a locked-down process can and can't do, each shown by a process that locks itself down and
-//! tries.
+//! What a locked-down process can and can't do, each shown by a process that locks itself down as a
+//! daemon and tries.
 //!
 //! A harness of its own: the usual one has threads, and the lock-down refuses to be done beside
 //! any. It knows the few arguments by which cargo and nextest list and choose tests.
@@ -18,8 +18,7 @@ use nix::sys::resource::{Resource, setrlimit};
 use nix::sys::signal::Signal;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 use nix::sys::stat::Mode;
-use podwire::config::Seccomp;
-use podwire::lockdown::{self, Needs};
+use podwire_daemon::lockdown::{Calls, Capability, Privileges, Seccomp};
 
 /// Says to this program that it is the process that tries, and what.
 const ATTEMPT: &str = "PODWIRE_LOCKDOWN_ATTEMPT";
@@ -27,6 +26,7 @@ const ATTEMPT: &str = "PODWIRE_LOCKDOWN_ATTEMPT";
 /// What is tried; the answer is the error number.
 type Attempt = fn() -> Result<(), Errno>;
 
+#[derive(Clone, Copy)]
 enum Outcome {
     Works,
     Fails(Errno),
@@ -35,48 +35,123 @@ enum Outcome {
 
 use Outcome::{EndsTheProcess, Fails, Works};
 
-const TESTS: &[(&str, Attempt, Outcome)] = &[
-    ("a_thread_can_be_started", start_a_thread, Works),
-    ("a_link_can_be_asked_for", ask_the_kernel, Works),
+/// A daemon's privileges, as its crate has them.
+type Daemon = fn() -> Privileges;
+
+fn agent() -> Privileges {
+    Privileges {
+        capabilities: vec![
+            Capability::CAP_NET_ADMIN,
+            Capability::CAP_SYS_ADMIN,
+            Capability::CAP_NET_RAW,
+        ],
+        calls: Calls::Namespaces,
+    }
+}
+
+fn node_role() -> Privileges {
+    Privileges {
+        capabilities: vec![Capability::CAP_NET_ADMIN],
+        calls: Calls::Programs,
+    }
+}
+
+fn controller() -> Privileges {
+    Privileges {
+        capabilities: Vec::new(),
+        calls: Calls::Common,
+    }
+}
+
+const ALL: [(&str, Daemon); 3] = [
+    ("agent", agent),
+    ("node_role", node_role),
+    ("controller", controller),
+];
+
+/// What is tried as each daemon, and the outcome for agent, node role and controller.
+const TESTS: &[(&str, Attempt, [Outcome; 3])] = &[
+    ("starting_a_thread", start_a_thread, [Works, Works, Works]),
+    ("asking_for_a_link", ask_the_kernel, [Works, Works, Works]),
     (
-        "starting_a_program_ends_the_process",
+        "starting_a_program",
         start_a_program,
-        EndsTheProcess,
+        [EndsTheProcess, Works, EndsTheProcess],
     ),
     (
-        "entering_a_new_namespace_ends_the_process",
+        "what_a_started_program_has",
+        have_a_program_tell_its_privileges,
+        [EndsTheProcess, Works, EndsTheProcess],
+    ),
+    (
+        "what_a_started_program_may_not",
+        have_a_program_enter_a_namespace,
+        [EndsTheProcess, Works, EndsTheProcess],
+    ),
+    (
+        "making_a_namespace",
         make_a_namespace,
-        EndsTheProcess,
+        [EndsTheProcess, EndsTheProcess, EndsTheProcess],
     ),
     (
-        "becoming_another_user_ends_the_process",
+        "becoming_another_user",
         become_nobody,
-        EndsTheProcess,
+        [EndsTheProcess, EndsTheProcess, EndsTheProcess],
     ),
     (
-        "another_mount_namespace_is_closed",
+        "entering_a_network_namespace",
+        enter_a_network_namespace,
+        [Works, Fails(Errno::ENOSYS), Fails(Errno::ENOSYS)],
+    ),
+    (
+        "entering_a_mount_namespace",
         enter_a_mount_namespace,
-        Fails(Errno::ENOSYS),
+        [
+            Fails(Errno::ENOSYS),
+            Fails(Errno::ENOSYS),
+            Fails(Errno::ENOSYS),
+        ],
     ),
     (
-        "a_device_can_not_be_made",
+        "making_a_device",
         make_a_fifo,
-        Fails(Errno::ENOSYS),
+        [
+            Fails(Errno::ENOSYS),
+            Fails(Errno::ENOSYS),
+            Fails(Errno::ENOSYS),
+        ],
     ),
     (
-        "a_file_can_not_be_given_away",
+        "giving_a_file_away",
         give_a_file_away,
-        Fails(Errno::ENOSYS),
+        [
+            Fails(Errno::ENOSYS),
+            Fails(Errno::ENOSYS),
+            Fails(Errno::ENOSYS),
+        ],
     ),
     (
-        "a_socket_of_another_family_is_refused",
+        "opening_a_packet_socket",
+        open_a_packet_socket,
+        [Works, Fails(Errno::ENOSYS), Fails(Errno::ENOSYS)],
+    ),
+    (
+        "opening_a_socket_of_another_family",
         open_a_vsock,
-        Fails(Errno::ENOSYS),
+        [
+            Fails(Errno::ENOSYS),
+            Fails(Errno::ENOSYS),
+            Fails(Errno::ENOSYS),
+        ],
     ),
     (
-        "another_users_file_stays_closed",
+        "reading_another_users_file",
         read_anothers_file,
-        Fails(Errno::EACCES),
+        [
+            Fails(Errno::EACCES),
+            Fails(Errno::EACCES),
+            Fails(Errno::EACCES),
+        ],
     ),
 ];
 
@@ -92,12 +167,43 @@ fn start_a_program() -> Result<(), Errno> {
     Command::new("/bin/true").status().map(drop).map_err(errno)
 }
 
+/// A program of root's has the daemon's capabilities and no other, and its filters.
+fn have_a_program_tell_its_privileges() -> Result<(), Errno> {
+    let status = fs::read_to_string("/proc/self/status").map_err(errno)?;
+    let program = Command::new("cat").arg("/proc/self/status").output();
+    let program = String::from_utf8(program.map_err(errno)?.stdout).unwrap();
+    for field in ["CapEff:", "CapPrm:", "CapBnd:", "NoNewPrivs:", "Seccomp:"] {
+        let of = |status: &str| {
+            let line = status.lines().find(|line| line.starts_with(field));
+            line.map(str::to_owned)
+        };
+        if of(&program) != of(&status) {
+            return Err(Errno::EPERM);
+        }
+    }
+    Ok(())
+}
+
+fn have_a_program_enter_a_namespace() -> Result<(), Errno> {
+    let mut program = Command::new("unshare");
+    let status = program.args(["--mount", "true"]).status().map_err(errno)?;
+    match status.signal() {
+        Some(signal) if signal == Signal::SIGSYS as i32 => Ok(()),
+        _ => Err(Errno::EPERM),
+    }
+}
+
 fn make_a_namespace() -> Result<(), Errno> {
     unshare(CloneFlags::CLONE_NEWNS)
 }
 
 fn become_nobody() -> Result<(), Errno> {
     nix::unistd::setuid(65534.into())
+}
+
+fn enter_a_network_namespace() -> Result<(), Errno> {
+    let own = File::open("/proc/self/ns/net").map_err(errno)?;
+    setns(own, CloneFlags::CLONE_NEWNET)
 }
 
 fn enter_a_mount_namespace() -> Result<(), Errno> {
@@ -114,14 +220,16 @@ fn give_a_file_away() -> Result<(), Errno> {
     chown(anothers_file(), Some(0), None).map_err(errno)
 }
 
+fn open_a_packet_socket() -> Result<(), Errno> {
+    open(AddressFamily::Packet, SockType::Raw)
+}
+
 fn open_a_vsock() -> Result<(), Errno> {
-    socket(
-        AddressFamily::Vsock,
-        SockType::Stream,
-        SockFlag::empty(),
-        None,
-    )
-    .map(drop)
+    open(AddressFamily::Vsock, SockType::Stream)
+}
+
+fn open(family: AddressFamily, kind: SockType) -> Result<(), Errno> {
+    socket(family, kind, SockFlag::empty(), None).map(drop)
 }
 
 fn read_anothers_file() -> Result<(), Errno> {
@@ -153,24 +261,28 @@ fn main() -> ExitCode {
         })
         .map(|(_, argument)| argument)
         .collect();
-    let chosen = TESTS.iter().filter(|(name, ..)| {
+    let all = TESTS.iter().flat_map(|(name, _, outcomes)| {
+        let daemons = ALL.iter().zip(outcomes);
+        daemons.map(move |((daemon, _), outcome)| (format!("{name}::{daemon}"), *outcome))
+    });
+    let chosen = all.filter(|(name, _)| {
         !has("--ignored")
             && (named.is_empty()
                 || named.iter().any(|wanted| {
                     if has("--exact") {
-                        wanted == name
+                        *wanted == name
                     } else {
                         name.contains(wanted.as_str())
                     }
                 }))
     });
     let mut failed = 0;
-    for (name, _, expected) in chosen {
+    for (name, expected) in chosen {
         if has("--list") {
             println!("{name}: test");
             continue;
         }
-        let said = match holds(name, expected) {
+        let said = match holds(&name, expected) {
             Ok(()) => "ok".to_owned(),
             Err(seen) => {
                 failed += 1;
@@ -187,7 +299,7 @@ fn main() -> ExitCode {
 }
 
 /// Has a process of its own try it.
-fn holds(name: &str, expected: &Outcome) -> Result<(), String> {
+fn holds(name: &str, expected: Outcome) -> Result<(), String> {
     let file = tempfile::NamedTempFile::new().unwrap();
     fs::set_permissions(file.path(), fs::Permissions::from_mode(0o600)).unwrap();
     chown(file.path(), Some(4242), Some(4242)).unwrap();
@@ -198,7 +310,7 @@ fn holds(name: &str, expected: &Outcome) -> Result<(), String> {
         .unwrap();
     let right = match expected {
         Works => status.success(),
-        Fails(errno) => status.code() == Some(*errno as i32),
+        Fails(errno) => status.code() == Some(errno as i32),
         EndsTheProcess => status.signal() == Some(Signal::SIGSYS as i32),
     };
     if right { Ok(()) } else { Err(seen(status)) }
@@ -216,8 +328,10 @@ fn seen(status: ExitStatus) -> String {
 fn attempt(name: &str) -> ExitCode {
     // A process that the filter ends leaves no core behind.
     setrlimit(Resource::RLIMIT_CORE, 0, 0).unwrap();
+    let (name, daemon) = name.split_once("::").unwrap();
     let (_, attempt, _) = TESTS.iter().find(|(test, ..)| *test == name).unwrap();
-    lockdown::apply(&Needs::default(), Seccomp::Enforce).unwrap();
+    let (_, privileges) = ALL.iter().find(|(it, _)| *it == daemon).unwrap();
+    privileges().keep(Seccomp::Enforce).unwrap();
     match attempt() {
         Ok(()) => ExitCode::SUCCESS,
         Err(errno) => ExitCode::from(u8::try_from(errno as i32).unwrap_or(u8::MAX)),
