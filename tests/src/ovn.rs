@@ -119,7 +119,7 @@ impl Central {
             let database = create_database(&machine, name);
             command.args([database, format!("--remote=punix:{socket}")]);
         }
-        command.args(["--remote=ptcp:6642:0.0.0.0", "--pidfile", "--no-chdir"]);
+        command.args(["--remote=ptcp:6642:[::]", "--pidfile", "--no-chdir"]);
         command.args(flags.words()).env("OVS_RUNDIR", RUN_DIR);
         let databases = machine
             .start_daemon(&command, "ovsdb-server", RUN_DIR)
