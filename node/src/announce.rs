@@ -11,9 +11,8 @@ use podwire_apiserver::patch_status;
 use serde_json::{Value, json};
 
 use crate::cluster::ApiNode;
+use crate::items::Item;
 use crate::look::Look;
-use crate::plan::Item;
-use crate::services;
 
 /// The annotation in which the control plane assigns the node its subnets.
 pub(crate) const NODE_SUBNETS: &str = "k8s.ovn.org/node-subnets";
@@ -57,7 +56,7 @@ pub(crate) fn annotations(look: &Look) -> Announced {
     // The profile has no gateway router: the host routes.
     let gateway = json!({"default": {"mode": ""}});
     all.insert("k8s.ovn.org/l3-gateway-config", gateway.to_string());
-    let own = services::addresses(actual.addresses.iter());
+    let own = actual.node_addresses();
     all.insert("k8s.ovn.org/host-addresses", json!(own).to_string());
     let nets = actual.addresses.iter();
     let nets = nets.filter(|seen| own.contains(&seen.address.addr()));

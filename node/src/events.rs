@@ -28,8 +28,8 @@ use rtnetlink::MulticastGroup;
 use tokio::net::unix::pipe;
 use tokio::sync::watch;
 
-use crate::actual::destination;
 use crate::firewalld::Signals;
+use crate::items::destination;
 use crate::overlap::overlap;
 use crate::wire::{NFGENMSG, attributes, messages};
 use crate::{PROTOCOL, nft};

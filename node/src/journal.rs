@@ -12,26 +12,9 @@ use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
-use serde::{Deserialize, Serialize};
 use tracing::warn;
 
-use crate::plan::{FormerRoute, Item};
-
-/// The inverse of a step.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum Undo {
-    /// The item did not exist: it is removed.
-    Made(Item),
-    /// Somebody else's item was replaced: it is re-created.
-    Replaced(FormerRoute),
-    /// The value is restored, unless somebody has changed it since.
-    Sysctl {
-        path: String,
-        was: String,
-        set: String,
-    },
-}
+use crate::items::Undo;
 
 /// The journal of this machine. While it is locked, no other podwire process changes the machine.
 #[derive(Debug)]
@@ -244,6 +227,7 @@ mod tests {
     use std::os::unix::fs::MetadataExt as _;
 
     use super::*;
+    use crate::items::LinkUp;
 
     fn sysctl(was: &str) -> Undo {
         Undo::Sysctl {
@@ -260,14 +244,14 @@ mod tests {
         journal.note(sysctl("0")).unwrap();
         journal.note(sysctl("2")).unwrap();
         journal
-            .note(Undo::Made(Item::LinkUp("ovn-k8s-mp0".to_owned())))
+            .note(Undo::Made(LinkUp("ovn-k8s-mp0".to_owned()).into()))
             .unwrap();
         let read = Journal::read(&directory.path().join("node")).unwrap();
         assert_eq!(
             read.undos(),
             [
                 sysctl("0"),
-                Undo::Made(Item::LinkUp("ovn-k8s-mp0".to_owned()))
+                Undo::Made(LinkUp("ovn-k8s-mp0".to_owned()).into())
             ]
         );
     }
@@ -303,14 +287,14 @@ mod tests {
         let mut journal = Journal::hold(directory.path()).unwrap();
         assert_eq!(journal.undos(), [sysctl("0")]);
         journal
-            .note(Undo::Made(Item::LinkUp("ovn-k8s-mp0".to_owned())))
+            .note(Undo::Made(LinkUp("ovn-k8s-mp0".to_owned()).into()))
             .unwrap();
         let read = Journal::read(directory.path()).unwrap();
         assert_eq!(
             read.undos(),
             [
                 sysctl("0"),
-                Undo::Made(Item::LinkUp("ovn-k8s-mp0".to_owned()))
+                Undo::Made(LinkUp("ovn-k8s-mp0".to_owned()).into())
             ]
         );
     }

@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
 
-use crate::actual::{Actual, SwitchSeen, Tables};
 use crate::apply::{Counts, Failure, Machine};
-use crate::diff::{self, Finding, State, Step};
+use crate::diff::{self, Finding, Step};
 use crate::events::{Changes, Events, Links};
-use crate::journal::{Journal, JournalError, Undo};
+use crate::items::{Actual, File, Item, State, SwitchSeen, Tables, Undo};
+use crate::journal::{Journal, JournalError};
 use crate::look::{Connections, Goal, Look, LookError};
-use crate::plan::{AGENT_FILE, Conflict, Item};
+use crate::plan::{AGENT_FILE, Conflict};
 use crate::preflight::Preflight;
 use crate::settings::{Mode, Places, Settings};
 use crate::{LINK, TUNNEL};
@@ -188,7 +188,7 @@ impl Node {
         let look = self.look().await?;
         let removes_port = |step: &Step| match step {
             Step::Remove(Item::Port(_)) => true,
-            Step::Remove(Item::File { path, .. }) => path == AGENT_FILE,
+            Step::Remove(Item::File(File { path, .. })) => path == AGENT_FILE,
             _ => false,
         };
         let pods = look.actual.pods;
@@ -280,7 +280,7 @@ impl Node {
         let of_table = |step: &Step| {
             matches!(
                 step,
-                Step::Make(Item::Table(_)) | Step::Remove(Item::Table(_) | Item::Services)
+                Step::Make(Item::Table(_)) | Step::Remove(Item::Table(_) | Item::Services(_))
             )
         };
         if steps.iter().any(of_table) {

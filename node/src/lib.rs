@@ -6,15 +6,16 @@
 //! step is on disk before the step is executed.
 //!
 //! From the top: `command` is the command line, `run` maintains what `keep` has set up, `apply`
-//! executes steps, `journal` records their inverses, `diff` and `plan` are pure, `firewall` has the
-//! text of the nftables table, `firewalld` talks to that firewall, `actual` reads the machine's
-//! state and `events` tells when to look again; `kept` counts what was restored. `overlap` compares
-//! networks with what the machine needs for itself, among it `servers`. `cluster` follows the
-//! Kubernetes API, `services` makes its services reachable on the host, `conntrack` removes
-//! connections to deleted endpoints, and `announce` publishes the node to the control plane. `role`
-//! reports its state to the agent's tools. `preflight` checks what no item shows. `privileges` says
-//! what `run` keeps of root's. `nft` talks to nft(8), and `wire` encodes netlink messages that
-//! rtnetlink does not know.
+//! executes steps, `journal` records their inverses, `diff` and `plan` are pure, `items` has a file
+//! for each kind of item with all that is said of it elsewhere, `firewall` has the text of the
+//! nftables table, `firewalld` talks to that firewall, `actual` reads the machine's state and
+//! `events` tells when to look again; `kept` counts what was restored. `overlap` compares networks
+//! with what the machine needs for itself, among it `servers`. `cluster` follows the Kubernetes
+//! API, `services` makes its services reachable on the host, `conntrack` removes connections to
+//! deleted endpoints, and `announce` publishes the node to the control plane. `role` reports its
+//! state to the agent's tools. `preflight` checks what no item shows. `privileges` says what `run`
+//! keeps of root's. `nft` talks to nft(8), and `wire` encodes netlink messages that rtnetlink does
+//! not know.
 
 mod actual;
 mod announce;
@@ -26,6 +27,7 @@ mod diff;
 mod events;
 mod firewall;
 mod firewalld;
+mod items;
 mod journal;
 mod keep;
 mod kept;

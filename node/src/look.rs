@@ -9,12 +9,12 @@ use podwire_ovs::client::{Client, ClientConfig, RemoteError, WaitError};
 use podwire_ovs::vswitch::DATABASE;
 use tokio::time::Instant;
 
-use crate::actual::{Actual, ReadError, SwitchSeen, Tables, UNITS, tables};
+use crate::actual::{ReadError, UNITS, switch, watched_tables};
 use crate::diff::{self, Finding};
 use crate::firewalld::{Firewalld, Rule};
-use crate::journal::Undo;
+use crate::items::{Actual, File, Item, SwitchSeen, Sysctl, Tables, Undo};
 use crate::overlap::InUse;
-use crate::plan::{Item, Plan, drop_in};
+use crate::plan::{Plan, drop_in};
 use crate::servers::{Server, addresses, database, name_servers};
 use crate::settings::{Places, Settings};
 use crate::southbound;
@@ -70,7 +70,7 @@ pub(crate) struct Connections {
 impl Connections {
     /// Connects, and waits for the database; for a moment for the southbound one.
     pub(crate) async fn open(places: &Places, goal: &Goal) -> Result<Self, LookError> {
-        let mut config = ClientConfig::new(places.ovsdb.clone(), DATABASE, tables());
+        let mut config = ClientConfig::new(places.ovsdb.clone(), DATABASE, watched_tables());
         config.connect_timeout = DATABASE_LIMIT;
         let client = Client::start(config);
         let synced = client.synced(Instant::now() + DATABASE_LIMIT).await;
@@ -89,7 +89,7 @@ impl Connections {
         }
         let mut servers: Vec<Server> = goal.api_server.clone().into_iter().collect();
         if let Some(settings) = settings {
-            let seen = SwitchSeen::of(&client, None);
+            let seen = switch(&client, None);
             let key = |key: &str| seen.keys.get(key).map(String::as_str);
             let southbound = settings.ovn_remote.as_deref().or(key("ovn-remote"));
             let northbound = key("ovn-nb");
@@ -120,7 +120,7 @@ impl Connections {
 
     /// The present state of the switch's database.
     pub(crate) fn switch(&self) -> SwitchSeen {
-        SwitchSeen::of(&self.client, self.southbound.as_ref())
+        switch(&self.client, self.southbound.as_ref())
     }
 
     /// Reads everything and compares; reads the nftables tables unless they are `known`.
@@ -154,8 +154,8 @@ impl Connections {
         let mut rules: BTreeSet<Rule> = BTreeSet::new();
         for item in plan.items.iter().chain(made) {
             match item {
-                Item::Sysctl { path, .. } => sysctls.push(path),
-                Item::File { path, .. } => files.push(path.clone()),
+                Item::Sysctl(Sysctl { path, .. }) => sysctls.push(path),
+                Item::File(File { path, .. }) => files.push(path.clone()),
                 Item::Firewalld(rule) => drop(rules.insert(rule.clone())),
                 _ => {}
             }
@@ -181,7 +181,7 @@ impl Connections {
 /// The southbound database, if the plan has an item in it and its remote is known.
 fn southbound(settings: &Settings, client: &Client) -> Option<Result<Client, RemoteError>> {
     settings.encap_port?;
-    let seen = SwitchSeen::of(client, None);
+    let seen = switch(client, None);
     let remote = settings.ovn_remote.as_deref();
     let remote = remote.or(seen.keys.get("ovn-remote").map(String::as_str))?;
     let tls = settings.tls.clone().or_else(|| seen.tls());

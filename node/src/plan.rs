@@ -3,7 +3,6 @@
 mod conflicts;
 mod firewalld;
 mod guarded;
-mod item;
 mod plain;
 mod tuning;
 
@@ -11,14 +10,15 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-use crate::actual::Actual;
 use crate::firewall::Table;
+use crate::items::{
+    Actual, Address, Claim, Item, Key, LinkUp, Neighbour, Port, Route, Ssl, Sysctl, TunnelPort,
+};
 use crate::settings::{Mode, Settings, least_mtu};
 use crate::subnet::{gateway, management};
 use crate::{LINK, MAPPING, mac};
 
 pub(crate) use conflicts::Conflict;
-pub(crate) use item::{Bridge, Claim, FormerRoute, Item, Port, Route, Tunnel};
 pub(crate) use plain::AGENT_FILE;
 pub(crate) use tuning::drop_in;
 
@@ -92,14 +92,15 @@ impl Plan {
         plan.ipv6_on(settings, LINK);
         plan.learn_nothing(LINK, actual);
         plan.forward(settings, &uplink, &[LINK, &uplink.link], actual);
-        plan.items.push(Item::LinkUp(LINK.to_owned()));
-        plan.items.extend(addresses.into_iter().map(Item::Address));
+        plan.items.push(LinkUp(LINK.to_owned()).into());
+        let addresses = addresses.into_iter().map(Address);
+        plan.items.extend(addresses.map(Item::Address));
         for subnet in &settings.node_subnets {
-            plan.items.push(Item::Neighbour {
+            plan.items.push(Item::Neighbour(Neighbour {
                 link: LINK.to_owned(),
                 ip: gateway(subnet),
                 mac: router_mac.clone(),
-            });
+            }));
         }
         let beyond = settings
             .cluster_subnets
@@ -141,11 +142,11 @@ impl Plan {
         encap_ips: &str,
     ) -> Result<(), String> {
         let mut key = |key: &str, value: &str, claim| {
-            self.items.push(Item::Key {
+            self.items.push(Item::Key(Key {
                 key: key.to_owned(),
                 value: value.to_owned(),
                 claim,
-            });
+            }));
         };
         let node = settings.node_name.as_str();
         // Kubernetes ensures that no two nodes have the same name; a cloned image has the
@@ -194,10 +195,11 @@ impl Plan {
         }
         if let Some(port) = settings.encap_port {
             let chassis = actual.key("system-id").unwrap_or(chassis).to_owned();
-            self.items.push(Item::TunnelPort { chassis, port });
+            self.items
+                .push(Item::TunnelPort(TunnelPort { chassis, port }));
         }
         if let Some(keys) = &settings.tls {
-            self.items.push(Item::Ssl(keys.clone()));
+            self.items.push(Item::Ssl(Ssl(keys.clone())));
         }
         Ok(())
     }
@@ -205,10 +207,10 @@ impl Plan {
     /// IPv6 on one of podwire's links, which network managers disable.
     fn ipv6_on(&mut self, settings: &Settings, link: &str) {
         if settings.node_subnets.iter().any(|net| net.addr().is_ipv6()) {
-            self.items.push(Item::Sysctl {
+            self.items.push(Item::Sysctl(Sysctl {
                 path: format!("net/ipv6/conf/{link}/disable_ipv6"),
                 value: "0".to_owned(),
-            });
+            }));
         }
     }
 
@@ -218,20 +220,20 @@ impl Plan {
         let ipv6 = ["accept_ra", "accept_redirects"].map(|name| ("ipv6", name));
         let ipv6 = ipv6.into_iter().filter(|_| actual.has_ipv6);
         for (family, name) in ipv6.chain([("ipv4", "accept_redirects")]) {
-            self.items.push(Item::Sysctl {
+            self.items.push(Item::Sysctl(Sysctl {
                 path: format!("net/{family}/conf/{link}/{name}"),
                 value: "0".to_owned(),
-            });
+            }));
         }
     }
 
     /// Enables forwarding between these links.
     fn forward(&mut self, settings: &Settings, uplink: &Uplink, links: &[&str], actual: &Actual) {
         let mut set = |path: String, value: &str| {
-            self.items.push(Item::Sysctl {
+            self.items.push(Item::Sysctl(Sysctl {
                 path,
                 value: value.to_owned(),
-            });
+            }));
         };
         let has = |v4| {
             settings

@@ -12,9 +12,10 @@ use kube::Client as Api;
 use tokio::time::timeout;
 
 use crate::LINK;
+use crate::items::{Item, Key};
 use crate::look::Look;
 use crate::nft::{self, objects};
-use crate::plan::{Item, TUNNEL_PORT};
+use crate::plan::TUNNEL_PORT;
 use crate::settings::{Firewalld, Mode, Settings};
 use crate::southbound::{LIMIT, Twin, twins};
 
@@ -55,7 +56,7 @@ impl Preflight {
         let value = |wanted: &str| {
             let actual = look.actual.key(wanted);
             let planned = look.plan.items.iter().find_map(|item| match item {
-                Item::Key { key, value, .. } if key == wanted => Some(value.as_str()),
+                Item::Key(Key { key, value, .. }) if key == wanted => Some(value.as_str()),
                 _ => None,
             });
             // If somebody else has set it, that one will join.

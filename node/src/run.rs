@@ -18,14 +18,15 @@ use crate::Surroundings;
 use crate::announce::{self, Announced};
 use crate::apply::Failure;
 use crate::cluster::ApiNode;
-use crate::diff::{self, Finding, State, Step};
+use crate::diff::{self, Finding, Step};
 use crate::events::Changes;
+use crate::items::{self, Item, State, Writer};
 use crate::keep::{MOST_ROUNDS, Node, NodeError, refuse_foreign};
 use crate::kept::Kept;
 use crate::left_out::LeftOut;
 use crate::look::Look;
-use crate::plan::{Conflict, Item};
-use crate::services::{self, Here, Services, Settled};
+use crate::plan::Conflict;
+use crate::services::{Here, Services, Settled};
 use crate::settings::{FollowError, Mode, SettingsError};
 use crate::watch::Watch;
 use report::first;
@@ -280,7 +281,7 @@ impl Keeper<'_> {
         let mut troubles = Vec::new();
         let here = Here {
             node: settings.node_name.clone(),
-            addresses: services::addresses(look.actual.addresses.iter()),
+            addresses: look.actual.node_addresses(),
         };
         let pods: Vec<IpNet> = settings
             .node_subnets
@@ -290,11 +291,11 @@ impl Keeper<'_> {
             .collect();
         match self.services.settle(&watch.cluster, &here, &pods).await {
             Ok(Settled::PutBack) => {
-                let by = by_whom(&Item::Services, changes);
-                let identity = Item::Services.identity();
+                let item = Item::Services(items::Services);
+                let (identity, by) = (item.identity(), by_whom(&item, changes));
                 warn!("put back {identity}, which was changed; changed by {by}");
                 self.kept
-                    .put_back(kind(&Item::Services), &identity, "was changed", &by);
+                    .put_back(item.name(), &identity, "was changed", &by);
             }
             Ok(Settled::Changed | Settled::Nothing) => {}
             Err(error) => troubles.push(format!("services: {error}")),
@@ -361,7 +362,7 @@ impl Keeper<'_> {
             let by = by_whom(item, changes);
             warn!("put back {item}, which {was}; changed by {by}");
             let identity = item.identity();
-            self.kept.put_back(kind(item), &identity, &was, &by);
+            self.kept.put_back(item.name(), &identity, &was, &by);
             let fight = self.fights.entry(identity.clone()).or_default();
             fight.rounds.retain(|round| now - *round < FIGHT_TIME);
             fight.rounds.push_back(now);
@@ -384,39 +385,16 @@ impl Keeper<'_> {
     }
 }
 
-/// The kind of an item, for the metric.
-fn kind(item: &Item) -> &'static str {
-    match item {
-        Item::Key { .. } => "key",
-        Item::Port(_) => "port",
-        Item::Ssl(_) => "ssl",
-        Item::TunnelPort { .. } => "tunnel-port",
-        Item::Bridge(_) => "bridge",
-        Item::Tunnel(_) => "tunnel",
-        Item::LinkUp(_) => "link",
-        Item::Address(_) => "address",
-        Item::Neighbour { .. } => "neighbour",
-        Item::Route(_) | Item::Former(_) => "route",
-        Item::Sysctl { .. } => "sysctl",
-        Item::Table(_) => "table",
-        Item::Firewalld(_) => "firewalld",
-        Item::File { .. } => "file",
-        Item::Services => "services",
-    }
-}
-
 /// Who may have changed an item, judged by the kernel's reports of changes at the same time.
 fn by_whom(item: &Item, changes: &Changes) -> String {
-    let names = match item {
-        Item::Key { .. } | Item::Ssl(_) | Item::Port(_) | Item::Bridge(_) | Item::Tunnel(_) => {
-            return "a client of Open vSwitch's database".to_owned();
-        }
-        Item::Firewalld(_) => return "firewalld, or a program that called it".to_owned(),
-        Item::TunnelPort { .. } => {
+    let names = match item.writer() {
+        Writer::Switch => return "a client of Open vSwitch's database".to_owned(),
+        Writer::Southbound => {
             return "ovn-controller, or another client of the southbound database".to_owned();
         }
-        Item::Table(_) | Item::Services => &changes.firewall,
-        _ => &changes.processes,
+        Writer::Firewalld => return "firewalld, or a program that called it".to_owned(),
+        Writer::Firewall => &changes.firewall,
+        Writer::Kernel => &changes.processes,
     };
     match names.len() {
         0 => "a process that the kernel does not name".to_owned(),

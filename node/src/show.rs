@@ -4,11 +4,10 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
-use crate::diff::{Finding, State, Step};
-use crate::journal::Undo;
+use crate::diff::{Finding, Step};
+use crate::items::{State, Undo};
 use crate::kept::PutBack;
 use crate::look::Look;
-use crate::plan::Item;
 use crate::preflight::Preflight;
 use crate::role::Role;
 
@@ -88,6 +87,7 @@ pub(crate) fn items(look: &Look, journal: &[Undo], kept: &[PutBack], run: Option
     for Finding { item, state } in &look.findings {
         let (word, detail) = words(state);
         let _ = match detail {
+            _ if *state == State::Surplus => writeln!(text, "{word:<8} {}", item.identity()),
             Some(detail) => writeln!(text, "{word:<8} {item} ({detail})"),
             None => writeln!(text, "{word:<8} {item}"),
         };
@@ -163,12 +163,6 @@ fn words(state: &State) -> (&'static str, Option<&str>) {
 pub(crate) fn done(step: &Step) -> String {
     match step {
         Step::Make(item) => format!("made {item}"),
-        Step::Remove(Item::Sysctl { path, value }) => {
-            format!("wrote {value} back to sysctl {}", path.replace('/', "."))
-        }
-        Step::Remove(Item::Former(former)) => {
-            format!("restored route {} dev {}", former.destination, former.link)
-        }
-        Step::Remove(item) => format!("removed {}", item.identity()),
+        Step::Remove(item) => item.kind().removed(),
     }
 }

@@ -77,6 +77,8 @@ fn a_second_init_writes_nothing_at_all() {
 #[test]
 fn cleanup_leaves_the_machine_as_it_was() {
     let machine = Machine::new();
+    let tuned = "set open_vswitch . external_ids:ovn-remote-probe-interval=5000";
+    machine.node().vsctl(tuned);
     let before = machine.snapshot();
     let done = machine.init("");
     assert!(
@@ -99,9 +101,13 @@ fn cleanup_leaves_the_machine_as_it_was() {
     // Who gave the switch a name keeps it; the kernel's own value is nobody's.
     let expected = [
         "external_ids:system-id = a-chassis",
+        "external_ids:ovn-remote-probe-interval = 100000",
         "sysctl net.ipv6.conf.ovn-k8s-mp0.disable_ipv6 = 0",
     ];
     assert_eq!(others, expected);
+    let rows = machine.node().ovsdb_rows("Open_vSwitch");
+    let probe = &rows[0]["external_ids"]["ovn-remote-probe-interval"];
+    assert_eq!(probe, "5000");
 
     let done = machine.cleanup("");
     assert!(done.contains("removed port ovn-k8s-mp0"), "{done}");

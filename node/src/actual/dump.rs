@@ -1,14 +1,13 @@
 //! What the kernel lists of links, addresses, routes and rules, by rtnetlink(7).
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 
 use futures_util::TryStreamExt as _;
-use ipnet::IpNet;
 use netlink_packet_route::AddressFamily;
 use netlink_packet_route::address::AddressMessage;
 use netlink_packet_route::link::{LinkAttribute, LinkMessage};
-use netlink_packet_route::route::{RouteAddress, RouteAttribute, RouteMessage};
+use netlink_packet_route::route::RouteMessage;
 use netlink_packet_route::rule::RuleMessage;
 use rtnetlink::{Handle, IpVersion, RouteMessageBuilder};
 
@@ -61,29 +60,5 @@ impl Dump {
             Some((message.header.index, name?))
         });
         links.collect()
-    }
-}
-
-/// The network that a route leads to.
-pub(crate) fn destination(message: &RouteMessage) -> Option<IpNet> {
-    let header = &message.header;
-    let mut attributes = message.attributes.iter();
-    let named = attributes.find_map(|attribute| match attribute {
-        RouteAttribute::Destination(address) => ip(address),
-        _ => None,
-    });
-    let ip = named.or(match header.address_family {
-        AddressFamily::Inet => Some(Ipv4Addr::UNSPECIFIED.into()),
-        AddressFamily::Inet6 => Some(Ipv6Addr::UNSPECIFIED.into()),
-        _ => None,
-    });
-    IpNet::new(ip?, header.destination_prefix_length).ok()
-}
-
-pub(super) fn ip(address: &RouteAddress) -> Option<IpAddr> {
-    match address {
-        RouteAddress::Inet(ip) => Some((*ip).into()),
-        RouteAddress::Inet6(ip) => Some((*ip).into()),
-        _ => None,
     }
 }

@@ -11,7 +11,8 @@ use netlink_packet_route::route::{
 };
 use netlink_packet_route::rule::{RuleAction, RuleAttribute, RuleMessage};
 
-use super::dump::{Dump, Names, destination, ip};
+use super::dump::{Dump, Names};
+use crate::items::{destination, ip};
 use crate::overlap::{By, InUse, not_for_pods};
 use crate::{LINK, PROTOCOL, TUNNEL};
 

@@ -11,9 +11,9 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-use super::{AGENT_FILE, Item};
-use crate::actual::Actual;
+use super::AGENT_FILE;
 use crate::firewalld::What;
+use crate::items::{Actual, Item};
 use crate::overlap::{By, InUse, not_for_pods, overlap, taken};
 use crate::settings::{Mode, Peer, Settings, check_subnets};
 use crate::subnet::nth;
@@ -81,16 +81,16 @@ impl Conflict {
         let net = match &self.blocks {
             Blocks::Peer(net) | Blocks::Network(net) | Blocks::Subnet(net) => net,
             Blocks::EncapIp => {
-                return matches!(item, Item::Key { key, .. } if key == "ovn-encap-ip");
+                return matches!(item, Item::Key(it) if it.key == "ovn-encap-ip");
             }
             Blocks::Nothing => return false,
         };
         match item {
-            Item::Address(address) => address.trunc() == *net,
-            Item::Neighbour { ip, .. } => net.contains(ip),
+            Item::Address(address) => address.0.trunc() == *net,
+            Item::Neighbour(it) => net.contains(&it.ip),
             Item::Route(route) => route.destination == *net,
             Item::Firewalld(rule) => rule.what == What::Source(*net),
-            Item::File { path, .. } => self.is_of_subnets() && path == AGENT_FILE,
+            Item::File(it) => self.is_of_subnets() && it.path == AGENT_FILE,
             _ => false,
         }
     }

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use super::{Item, Plan, TUNNEL_PORT};
-use crate::actual::Actual;
+use super::{Plan, TUNNEL_PORT};
 use crate::firewalld::{Rule, TRUSTED, What};
+use crate::items::{Actual, Item};
 use crate::settings::{Firewalld, Mode, Settings};
 use crate::{LINK, TUNNEL};
 

@@ -3,8 +3,8 @@
 use podwire_ovs::client::Remote;
 
 use super::TUNNEL_PORT;
-use crate::actual::Actual;
 use crate::firewall::Guarded;
+use crate::items::Actual;
 use crate::settings::Settings;
 
 /// The port of ovsdb-server (IANA: ovsdb).

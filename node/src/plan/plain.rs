@@ -7,9 +7,10 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-use super::{Bridge, Item, Plan, Route, Tunnel, Uplink, gateway, guarded, overhead, uplink};
-use crate::actual::Actual;
+use super::{Plan, Uplink, gateway, guarded, overhead, uplink};
+
 use crate::firewall::{self, Table};
+use crate::items::{Actual, Bridge, File, Item, LinkUp, Neighbour, Route, Sysctl, Tunnel};
 use crate::settings::{Peer, Settings};
 use crate::{TUNNEL, mac};
 
@@ -66,7 +67,7 @@ impl Plan {
             own.push(Item::Tunnel(Tunnel {
                 name: tunnel_name(&peer.name),
                 node: peer.name.clone(),
-                remote: *remote,
+                remote: remote.to_string(),
             }));
             for subnet in subnets {
                 let (neighbour, route) = by_tunnel(settings, peer, subnet);
@@ -84,10 +85,10 @@ impl Plan {
             links.insert(TUNNEL);
             plan.ipv6_on(settings, TUNNEL);
             // The kernel's own messages on a new link would go to every node.
-            plan.items.push(Item::Sysctl {
+            plan.items.push(Item::Sysctl(Sysctl {
                 path: format!("net/ipv6/conf/{TUNNEL}/addr_gen_mode"),
                 value: "1".to_owned(),
-            });
+            }));
         }
         let own = [settings.bridge.as_str(), TUNNEL].into_iter();
         // Somebody has made the pods' bridge the machine's own way, too.
@@ -97,7 +98,7 @@ impl Plan {
         let links: Vec<&str> = links.into_iter().collect();
         plan.forward(settings, &uplink, &links, actual);
         if !tunnels.is_empty() {
-            plan.items.push(Item::LinkUp(TUNNEL.to_owned()));
+            plan.items.push(LinkUp(TUNNEL.to_owned()).into());
         }
         plan.items.extend(neighbours);
         let count = routes.len();
@@ -126,13 +127,13 @@ impl Plan {
 fn agent_file(settings: &Settings) -> Item {
     let nets = settings.node_subnets.iter();
     let nets: Vec<String> = nets.map(|net| format!("\"{net}\"")).collect();
-    Item::File {
+    Item::File(File {
         path: AGENT_FILE.to_owned(),
         text: format!(
             "# Written by `podwire node`, and removed by its cleanup.\nsubnets = [{}]\n",
             nets.join(", ")
         ),
-    }
+    })
 }
 
 /// The route to a subnet at the other end of a tunnel: the next hop is that node's gateway, whose
@@ -140,11 +141,11 @@ fn agent_file(settings: &Settings) -> Item {
 fn by_tunnel(settings: &Settings, peer: &Peer, subnet: &IpNet) -> (Item, Item) {
     let via = gateway(subnet);
     let same = |net: &&IpNet| net.addr().is_ipv4() == subnet.addr().is_ipv4();
-    let neighbour = Item::Neighbour {
+    let neighbour = Item::Neighbour(Neighbour {
         link: TUNNEL.to_owned(),
         ip: via,
         mac: mac::of_ip(gateway(&peer.subnets[0])),
-    };
+    });
     let route = Item::Route(Route {
         destination: *subnet,
         via,

@@ -1,8 +1,9 @@
 //! Settings of Open vSwitch's daemons for processors and memory, as in MicroShift: drop-ins of
 //! their units, which apply at their next start, and columns, which apply at once.
 
-use super::{Claim, Item, Plan};
-use crate::actual::{Actual, UNITS};
+use super::Plan;
+use crate::actual::UNITS;
+use crate::items::{Actual, Claim, File, Item, Key};
 use crate::settings::{Settings, Tuning};
 use crate::{CONFIG, FILE_MARK};
 
@@ -28,11 +29,11 @@ impl Plan {
             ("n-revalidator-threads", revalidators),
         ] {
             if let Some(threads) = threads {
-                self.items.push(Item::Key {
+                self.items.push(Item::Key(Key {
                     key: format!("{CONFIG}{key}"),
                     value: threads.to_string(),
                     claim: Claim::Replace,
-                });
+                }));
             }
         }
         for unit in UNITS {
@@ -62,10 +63,10 @@ impl Plan {
                      this on the machine itself"
                 ));
             }
-            self.items.push(Item::File {
+            self.items.push(Item::File(File {
                 path: drop_in(unit),
                 text: format!("{FILE_MARK}\n[Service]\n{}\n", lines.join("\n")),
-            });
+            }));
         }
         if cpus.is_some() || *no_mlockall {
             self.verdict.push(

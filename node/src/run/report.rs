@@ -6,7 +6,8 @@ use tracing::{error, info, warn};
 
 use super::Keeper;
 use crate::announce::{self, Subject};
-use crate::diff::{Finding, State};
+use crate::diff::Finding;
+use crate::items::State;
 use crate::keep::{awaited, refuse_foreign};
 use crate::kept::Warning;
 use crate::settings::Mode;

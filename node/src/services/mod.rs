@@ -195,14 +195,6 @@ fn ends(front: Option<&Front>) -> Vec<SocketAddr> {
         .collect()
 }
 
-/// The addresses of the machine for node ports: not those of the pod network.
-pub(crate) fn addresses<'a>(
-    seen: impl Iterator<Item = &'a crate::actual::AddressSeen>,
-) -> BTreeSet<IpAddr> {
-    let own = seen.filter(|seen| seen.universe && seen.link != crate::LINK && seen.link != "lo");
-    own.map(|seen| seen.address.addr()).collect()
-}
-
 fn read(listed: &Value) -> Seen {
     let mut seen = Seen::default();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();

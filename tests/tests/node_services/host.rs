@@ -127,7 +127,8 @@ impl<'n> Host<'n> {
     }
 
     fn clean(node: &OvnNode) {
-        node.podwire("node cleanup").success("podwire node cleanup");
+        node.podwire("node cleanup --wait")
+            .success("podwire node cleanup");
         assert_eq!(node.run("nft", "list ruleset"), "");
         node.leftovers().assert_none();
     }

@@ -1,9 +1,7 @@
 //! Settings that take what the machine needs for itself.
 
-use super::machine::{in_use, machine, peer, plain, settings, take};
+use super::machine::{in_use, machine, peer, plain, settings};
 use super::*;
-use crate::diff::{State, Step};
-use crate::journal::Undo;
 use crate::overlap::By;
 
 fn conflicts(settings: &Settings, actual: &Actual) -> Vec<String> {
@@ -175,40 +173,4 @@ fn a_route_of_others_without_a_gateway_may_be_replaced_if_the_operator_says_so()
     seen.address = "10.96.0.7/16".parse().unwrap();
     actual.addresses.push(seen);
     assert_eq!(of(&actual, true).len(), 1);
-}
-
-#[test]
-fn in_a_conflict_what_exists_stays_and_what_is_missing_is_not_made() {
-    let wanted = settings(&["10.244.1.0/24"]);
-    let mut actual = machine();
-    let plan = Plan::of(&wanted, &actual, false).unwrap();
-    machine::converge(&plan, &mut actual, &[]);
-    let journal: Vec<Undo> = plan.items.iter().cloned().map(Undo::Made).collect();
-    actual.in_use.push(in_use("10.244.0.0/16", link("tun0")));
-    let steps = |actual: &Actual| {
-        let plan = Plan::of(&wanted, actual, false).unwrap();
-        assert_eq!(plan.conflicts.len(), 2, "{:?}", plan.conflicts);
-        let findings = diff::findings(&plan, actual, &journal, false);
-        (diff::steps(&findings), findings)
-    };
-    assert_eq!(steps(&actual).0, []);
-    // The operator takes it away, to log in again; the rest is restored.
-    actual.addresses.retain(|seen| seen.link != crate::LINK);
-    actual.routes.clear();
-    let (made, findings) = steps(&actual);
-    let Some(Step::Make(Item::Route(route))) = made.first() else {
-        panic!("{made:?}");
-    };
-    assert_eq!(route.destination.to_string(), "10.96.0.0/16");
-    assert_eq!(made.len(), 1, "{made:?}");
-    let refused = findings
-        .iter()
-        .filter(|it| matches!(it.state, State::Refused(_)));
-    assert_eq!(refused.count(), 2);
-    // Until the conflict ends.
-    actual.in_use.clear();
-    let plan = Plan::of(&wanted, &actual, false).unwrap();
-    let made = diff::steps(&diff::findings(&plan, &actual, &journal, false));
-    assert_eq!(made.len(), 3, "{made:?}");
-    made.iter().for_each(|step| take(&mut actual, step));
 }

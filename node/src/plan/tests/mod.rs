@@ -1,19 +1,16 @@
 mod conflicts;
 mod machine;
 
-use proptest::prelude::*;
-
 use super::*;
 use crate::TUNNEL;
-use crate::actual::{AddressSeen, RouteSeen, UNITS};
-use crate::diff::{self, State, Step};
+use crate::actual::UNITS;
+use crate::diff::{self, Step};
 use crate::firewalld::FirewalldSeen;
-use crate::journal::Undo;
-use crate::southbound::EndSeen;
-use machine::{converge, machine, peer, plain, settings, take, uuid};
+use crate::items::{RouteSeen, State, Undo};
+use machine::{machine, peer, plain, settings};
 
 #[test]
-fn tuning_mappings_tunnels_and_firewalld_converge_and_leave_nothing_but_others() {
+fn tuning_mappings_tunnels_and_firewalld_are_items() {
     let mut settings = settings(&["10.244.1.0/24"]);
     settings.encap_ips = vec!["192.0.2.11".parse().unwrap(), "192.0.2.12".parse().unwrap()];
     settings.encap_port = Some(8080);
@@ -29,18 +26,10 @@ fn tuning_mappings_tunnels_and_firewalld_converge_and_leave_nothing_but_others()
     let mut actual = machine();
     let start = "ExecStart=/usr/share/openvswitch/scripts/ovs-ctl start $OVS_CTL_OPTS\n";
     actual.units = UNITS.map(|unit| (unit.to_owned(), start.to_owned())).into();
-    actual.switch.ends = Some(vec![EndSeen {
-        uuid: uuid(12),
-        chassis: "node-a".to_owned(),
-        port: None,
-    }]);
     actual.firewalld = Some(FirewalldSeen {
         uplink_zone: Some("public".to_owned()),
         ..FirewalldSeen::default()
     });
-    let public = "ovn-bridge-mappings:public".to_owned();
-    actual.switch.keys.insert(public, "br-public".to_owned());
-    let before = actual.clone();
     let plan = Plan::of(&settings, &actual, false).unwrap();
     let items: Vec<String> = plan.items.iter().map(Item::to_string).collect();
     for line in [
@@ -57,30 +46,16 @@ fn tuning_mappings_tunnels_and_firewalld_converge_and_leave_nothing_but_others()
     ] {
         assert!(items.iter().any(|it| it == line), "{line}\n{items:#?}");
     }
-    let made = converge(&plan, &mut actual, &[]);
-    let path = drop_in(UNITS[0]);
-    let text = &actual.files[&path];
+    let drop_in = plan.items.iter().find_map(|item| match item {
+        Item::File(it) if it.path == drop_in(UNITS[0]) => Some(&it.text),
+        _ => None,
+    });
+    let text = drop_in.unwrap();
     assert!(text.contains("CPUAffinity=0\nExecStart=\n"), "{text}");
     assert!(
         text.ends_with("start $OVS_CTL_OPTS --no-mlockall\n"),
         "{text}"
     );
-    assert_eq!(converge(&plan, &mut actual, &[]), []);
-    // A reboot has taken the journal; of the runtime's rules firewalld has kept none.
-    let journal: Vec<Undo> = made
-        .iter()
-        .filter_map(|step| match step {
-            Step::Make(item @ Item::Firewalld(rule)) if !rule.permanent => {
-                Some(Undo::Made(item.clone()))
-            }
-            _ => None,
-        })
-        .collect();
-    converge(&Plan::default(), &mut actual, &journal);
-    assert_eq!(actual.switch.keys, before.switch.keys);
-    assert_eq!(actual.switch.owned, before.switch.owned);
-    assert_eq!(actual.firewalld, before.firewalld);
-    assert_eq!(actual.files, before.files);
 }
 
 #[test]
@@ -100,7 +75,7 @@ fn what_the_kernel_wrote_with_the_one_switch_for_ipv6_stays_as_long_as_that() {
     }
     let of_forwarding = |steps: Vec<Step>| -> Vec<(String, String)> {
         let sysctls = steps.into_iter().filter_map(|step| match step {
-            Step::Remove(Item::Sysctl { path, value }) => Some((path, value)),
+            Step::Remove(Item::Sysctl(it)) => Some((it.path, it.value)),
             _ => None,
         });
         sysctls.collect()
@@ -128,7 +103,7 @@ fn texts(plan: &Plan) -> (Vec<String>, Vec<String>) {
     let rules = rules.unwrap().iter();
     let rules = rules.map(|(chain, text)| format!("{chain}: {text}"));
     let sysctls = plan.items.iter().filter_map(|item| match item {
-        Item::Sysctl { path, value } => Some(format!("{path} = {value}")),
+        Item::Sysctl(it) => Some(format!("{} = {}", it.path, it.value)),
         _ => None,
     });
     (sysctls.collect(), rules.collect())
@@ -253,7 +228,7 @@ fn what_somebody_else_has_decided_stays() {
     let findings = diff::findings(&plan, &actual, &[], false);
     let files: Vec<&State> = findings
         .iter()
-        .filter(|finding| matches!(finding.item, Item::File { .. }))
+        .filter(|finding| matches!(finding.item, Item::File(_)))
         .map(|finding| &finding.state)
         .collect();
     assert!(
@@ -360,75 +335,4 @@ fn what_is_not_known_is_asked_for_by_its_flag() {
     actual.addresses.clear();
     let said = Plan::routed(&settings(&["10.244.1.0/24"]), &actual).unwrap_err();
     assert!(said.contains("--encap-ip"), "{said}");
-}
-
-#[test]
-fn what_the_operator_tuned_stays() {
-    let mut actual = machine();
-    let probe = "ovn-remote-probe-interval".to_owned();
-    actual.switch.keys.insert(probe.clone(), "5000".to_owned());
-    let plan = Plan::routed(&settings(&["10.244.1.0/24"]), &actual).unwrap();
-    converge(&plan, &mut actual, &[]);
-    assert_eq!(actual.switch.keys[&probe], "5000");
-    assert!(!actual.switch.owned.contains_key(&probe));
-}
-
-proptest! {
-    /// Whatever part of the plan is there already, one way leads to the whole, nothing is to do
-    /// there, and the empty plan leads back to the machine that had nothing of ours.
-    #[test]
-    fn any_part_of_it_becomes_the_whole_and_the_whole_becomes_nothing(
-        subnets in prop::sample::select(vec![
-            vec!["10.244.1.0/24"], vec!["fd00::/64"], vec!["10.244.1.0/24", "fd00::/64"],
-        ]),
-        force_forwarding: bool,
-        hostname: bool,
-        is_plain: bool,
-        kept in prop::collection::vec(any::<bool>(), 40),
-    ) {
-        let mut actual = machine();
-        actual.force_forwarding = force_forwarding;
-        if hostname {
-            actual.switch.keys.insert("hostname".to_owned(), "other".to_owned());
-        }
-        let settings = match is_plain {
-            true => plain(vec![
-                peer("b", &["10.244.2.0/24"], &["192.0.2.12"]),
-                peer("c", &["10.244.3.0/24", "fd00:3::/64"], &["198.51.100.3"]),
-            ]),
-            false => settings(&subnets),
-        };
-        if is_plain {
-            // The agent's part.
-            actual.links.insert("br-int".to_owned(), actual.links["eth0"].clone());
-            for gateway in ["10.244.1.1/24", "fd00:10:244:1::1/64"] {
-                actual.addresses.push(AddressSeen {
-                    link: "br-int".to_owned(),
-                    address: gateway.parse().unwrap(),
-                    ..actual.addresses[0].clone()
-                });
-            }
-        }
-        let bare = actual.clone();
-        let plan = Plan::of(&settings, &actual, false).unwrap();
-        let steps = diff::steps(&diff::findings(&plan, &actual, &[], false));
-        for (step, keep) in steps.iter().zip(kept) {
-            if keep {
-                take(&mut actual, step);
-            }
-        }
-        converge(&plan, &mut actual, &[]);
-        let findings = diff::findings(&plan, &actual, &[], false);
-        for finding in &findings {
-            prop_assert!(matches!(finding.state, State::Well { .. }), "{finding:?}");
-        }
-        prop_assert_eq!(converge(&plan, &mut actual, &[]), []);
-
-        let made = plan.items.iter().filter(|item| !matches!(item, Item::Sysctl { .. }));
-        let journal: Vec<Undo> = made.cloned().map(Undo::Made).collect();
-        converge(&Plan::default(), &mut actual, &journal);
-        // Sysctls go by the journal, which this machine has none of.
-        actual.sysctls.clear();
-        prop_assert_eq!(format!("{:?}", actual), format!("{:?}", bare));
-    }
 }

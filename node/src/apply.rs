@@ -1,0 +1,298 @@
+//! Executes steps. Before each one, its inverse is recorded in the journal or, for a row, in the
+//! same transaction that changes the row.
+
+use std::fmt;
+use std::path::Path;
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use netlink_packet_core::{
+    ErrorMessage, NLM_F_ACK, NLM_F_CREATE, NLM_F_REQUEST, NetlinkMessage, NetlinkPayload,
+};
+use netlink_packet_route::RouteNetlinkMessage;
+use nix::errno::Errno;
+use podwire_ovs::client::Client;
+use podwire_ovs::transact::{TransactError, Transaction};
+use tokio::time::Instant;
+
+use crate::diff::Step;
+use crate::firewalld::{Firewalld, Rule};
+use crate::items::{Actual, Change, Item, Mark, Owned, TunnelPort, Undo, keys_transaction};
+use crate::journal::{Journal, JournalError};
+use crate::nft::{self, NftError};
+use crate::southbound;
+
+/// Steps with those that are executed together with them: all keys of the switch are written by one
+/// transaction, with the first that is made; what is removed from the machine is removed from the
+/// database last.
+fn groups(steps: &[Step]) -> Vec<Vec<Step>> {
+    let (keys, others): (Vec<Step>, Vec<Step>) = steps
+        .iter()
+        .cloned()
+        .partition(|step| matches!(step.item(), Item::Key(_)));
+    let removing = keys.iter().all(|step| matches!(step, Step::Remove(_)));
+    let mut groups: Vec<Vec<Step>> = others.into_iter().map(|step| vec![step]).collect();
+    if !keys.is_empty() {
+        groups.insert(if removing { groups.len() } else { 0 }, keys);
+    }
+    groups
+}
+
+/// Time limit of a transaction.
+const DATABASE_LIMIT: Duration = Duration::from_secs(10);
+
+/// The machine, for changes.
+#[derive(Debug)]
+pub(crate) struct Machine {
+    pub(crate) client: Client,
+    /// The southbound database, if podwire has something in it.
+    pub(crate) southbound: Option<Client>,
+    pub(crate) firewalld: Option<Firewalld>,
+    pub(crate) handle: rtnetlink::Handle,
+    pub(crate) journal: Journal,
+    /// podwire's keys, as of the last look and the changes since.
+    pub(crate) owned: Owned,
+    pub(crate) counts: Counts,
+}
+
+/// What was done.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
+pub(crate) struct Counts {
+    /// Requests that change something in the kernel, over netlink, including runs of nft.
+    pub(crate) netlink: usize,
+    /// Transactions with the switch's database.
+    pub(crate) ovsdb: usize,
+    /// Calls that change something in firewalld.
+    pub(crate) dbus: usize,
+    /// Files written or removed: the journal's, and those below /proc/sys.
+    pub(crate) files: usize,
+}
+
+/// Steps that failed together.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) steps: Vec<Step>,
+    pub(crate) error: ApplyError,
+}
+
+/// The first step stands for all: those of one transaction have one reason.
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let verb = match self.steps.first() {
+            Some(Step::Remove(_)) => "remove",
+            _ => "apply",
+        };
+        let identity = self.steps.first().map(|step| step.item().identity());
+        let identity = identity.unwrap_or_default();
+        write!(f, "cannot {verb} {identity}: {}", self.error)
+    }
+}
+
+/// Why a step failed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ApplyError {
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    #[error(transparent)]
+    Kernel(#[from] rtnetlink::Error),
+    #[error("change Open vSwitch's rows: {0}")]
+    Database(#[from] TransactError),
+    #[error("change this chassis' rows of the southbound database: {0}")]
+    Southbound(TransactError),
+    #[error(transparent)]
+    Firewalld(Box<zbus::Error>),
+    #[error("{step} file {path}: {source}")]
+    File {
+        step: &'static str,
+        path: String,
+        source: std::io::Error,
+    },
+    #[error("write {value} to /proc/sys/{path}: {source}")]
+    Sysctl {
+        path: String,
+        value: String,
+        source: std::io::Error,
+    },
+    #[error(transparent)]
+    Firewall(#[from] NftError),
+}
+
+impl Machine {
+    /// Executes steps in order, those of a group as one. The others go on when one fails.
+    pub(crate) async fn take(&mut self, steps: &[Step], actual: &Actual) -> Vec<Failure> {
+        self.owned.clone_from(&actual.switch.owned);
+        let mut failures = Vec::new();
+        for steps in groups(steps) {
+            if let Err(error) = self.execute(&steps, actual).await {
+                failures.push(Failure { steps, error });
+            }
+        }
+        failures
+    }
+
+    /// Executes a group of steps, each after its inverse is on disk.
+    async fn execute(&mut self, steps: &[Step], actual: &Actual) -> Result<(), ApplyError> {
+        let mut changes = Vec::new();
+        for step in steps {
+            let item = match step {
+                Step::Make(item) => item,
+                Step::Remove(item) => {
+                    changes.extend(item.kind().remove(actual));
+                    continue;
+                }
+            };
+            let mut undos = item.kind().undos(actual, self.journal.undos());
+            if item.mark() == Mark::Journal {
+                undos.push(Undo::Made(item.clone()));
+            }
+            for undo in undos {
+                self.journal.note(undo)?;
+                fault();
+            }
+            changes.extend(item.kind().make(actual));
+        }
+        let mut changes = changes.into_iter().peekable();
+        while let Some(change) = changes.next() {
+            match change {
+                Change::Key(first) => {
+                    let mut keys = vec![first];
+                    while let Some(Change::Key(key)) =
+                        changes.next_if(|it| matches!(it, Change::Key(_)))
+                    {
+                        keys.push(key);
+                    }
+                    let change = keys_transaction(&keys, &actual.switch, &mut self.owned);
+                    if let Some(change) = change {
+                        self.transact(&change).await?;
+                    }
+                }
+                Change::Switch(change) => self.transact(&change).await?,
+                Change::Kernel(message, flags) => self.request(message, flags).await?,
+                Change::Nft(what, script) => self.run_nft(what, &script).await?,
+                Change::File(path, Some(text)) => self.write_file(&path, &text)?,
+                Change::File(path, None) => self.remove_file(&path)?,
+                Change::Sysctl(path, value) => self.write_sysctl(&path, &value)?,
+                Change::Firewalld(rule, so) => self.tell_firewalld(&rule, so).await?,
+                Change::TunnelPort(port) => self.write_tunnel_port(&port).await?,
+            }
+            fault();
+        }
+        Ok(())
+    }
+
+    async fn transact(&mut self, change: &Transaction) -> Result<(), ApplyError> {
+        self.counts.ovsdb += 1;
+        let deadline = Instant::now() + DATABASE_LIMIT;
+        self.client.transact(change, deadline).await?;
+        Ok(())
+    }
+
+    async fn request(
+        &mut self,
+        message: RouteNetlinkMessage,
+        flags: u16,
+    ) -> Result<(), ApplyError> {
+        self.counts.netlink += 1;
+        let adds = flags & NLM_F_CREATE != 0;
+        let mut request = NetlinkMessage::from(message);
+        request.header.flags = NLM_F_REQUEST | NLM_F_ACK | flags;
+        let mut response = self.handle.request(request)?;
+        while let Some(answer) = response.next().await {
+            match answer.payload {
+                // It has been removed already.
+                NetlinkPayload::Error(error) if !adds && is_gone(&error) => {}
+                NetlinkPayload::Error(error) => {
+                    return Err(rtnetlink::Error::NetlinkError(error).into());
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    async fn run_nft(&mut self, what: &'static str, script: &str) -> Result<(), ApplyError> {
+        self.counts.netlink += 1;
+        Ok(nft::run(what, script).await?)
+    }
+
+    async fn tell_firewalld(&mut self, rule: &Rule, so: bool) -> Result<(), ApplyError> {
+        let Some(firewalld) = &self.firewalld else {
+            return Ok(());
+        };
+        self.counts.dbus += 1;
+        let told = firewalld.set(rule, so).await;
+        told.map_err(|error| ApplyError::Firewalld(Box::new(error)))
+    }
+
+    async fn write_tunnel_port(&mut self, wanted: &TunnelPort) -> Result<(), ApplyError> {
+        let Some(client) = &self.southbound else {
+            return Ok(());
+        };
+        self.counts.ovsdb += 1;
+        let deadline = Instant::now() + DATABASE_LIMIT;
+        let TunnelPort { chassis, port } = wanted;
+        let written = southbound::write_port(client, chassis, *port, deadline).await;
+        written.map_err(ApplyError::Southbound)
+    }
+
+    /// Atomically: its reader watches for its arrival.
+    fn write_file(&mut self, path: &str, text: &str) -> Result<(), ApplyError> {
+        self.counts.files += 1;
+        let new = format!("{path}.new");
+        let directory = Path::new(path).parent().unwrap_or(Path::new("/"));
+        let written = std::fs::create_dir_all(directory)
+            .and_then(|()| std::fs::write(&new, text))
+            .and_then(|()| std::fs::rename(&new, path));
+        written.map_err(in_file("write", path))
+    }
+
+    fn remove_file(&mut self, path: &str) -> Result<(), ApplyError> {
+        self.counts.files += 1;
+        let removed = std::fs::remove_file(path);
+        if let Some(directory) = Path::new(path).parent() {
+            // A directory with other files stays.
+            let _ = std::fs::remove_dir(directory);
+        }
+        removed.map_err(in_file("remove", path))
+    }
+
+    fn write_sysctl(&mut self, path: &str, value: &str) -> Result<(), ApplyError> {
+        self.counts.files += 1;
+        let file = Path::new("/proc/sys").join(path);
+        std::fs::write(file, value).map_err(|source| ApplyError::Sysctl {
+            path: path.to_owned(),
+            value: value.to_owned(),
+            source,
+        })
+    }
+}
+
+fn is_gone(error: &ErrorMessage) -> bool {
+    let errno = Errno::from_raw(-error.raw_code());
+    matches!(
+        errno,
+        Errno::ESRCH | Errno::ENOENT | Errno::EADDRNOTAVAIL | Errno::ENODEV
+    )
+}
+
+fn in_file(step: &'static str, path: &str) -> impl FnOnce(std::io::Error) -> ApplyError {
+    let path = path.to_owned();
+    move |source| ApplyError::File { step, path, source }
+}
+
+/// Kills the process as with SIGKILL when it reaches, for the n-th time, a boundary between a
+/// journal entry and its step or between two steps; `PODWIRE_NODE_FAULT` is n. Only in builds for
+/// tests.
+fn fault() {
+    #[cfg(feature = "fault-points")]
+    {
+        use std::sync::atomic::{AtomicUsize, Ordering};
+        static PASSED: AtomicUsize = AtomicUsize::new(0);
+        let passed = PASSED.fetch_add(1, Ordering::Relaxed) + 1;
+        let wanted = std::env::var("PODWIRE_NODE_FAULT").ok();
+        if wanted.and_then(|number| number.parse().ok()) == Some(passed) {
+            let _ =
+                nix::sys::signal::kill(nix::unistd::Pid::this(), nix::sys::signal::Signal::SIGKILL);
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! The machine's actual state: the part that a plan is about.
+
+use std::collections::BTreeMap;
+
+use podwire_ovs::client::TlsKeys;
+use podwire_ovs::value::Uuid;
+
+use super::address::AddressSeen;
+use super::bridge::BridgeSeen;
+use super::key::Owned;
+use super::link::LinkSeen;
+use super::neighbour::NeighbourSeen;
+use super::port::PortSeen;
+use super::route::RouteSeen;
+use super::ssl::SslSeen;
+use super::table::TableSeen;
+use super::tunnel::TunnelSeen;
+use crate::firewalld::FirewalldSeen;
+use crate::overlap::InUse;
+use crate::southbound::{Chassis, EndSeen};
+
+/// The actual state.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Actual {
+    /// podwire's part of Open vSwitch's database.
+    pub(crate) switch: SwitchSeen,
+    /// Number of pods' ports.
+    pub(crate) pods: usize,
+    /// Links by name.
+    pub(crate) links: BTreeMap<String, LinkSeen>,
+    pub(crate) addresses: Vec<AddressSeen>,
+    /// Those of podwire's links.
+    pub(crate) neighbours: Vec<NeighbourSeen>,
+    /// Those in table main, and podwire's in any table.
+    pub(crate) routes: Vec<RouteSeen>,
+    /// What the machine needs for itself.
+    pub(crate) in_use: Vec<InUse>,
+    /// The link of the default route.
+    pub(crate) default_link: Option<String>,
+    /// Whether the kernel has IPv6.
+    pub(crate) has_ipv6: bool,
+    /// Whether it has IPv6 forwarding per interface (6.17).
+    pub(crate) force_forwarding: bool,
+    /// Whether the uplink accepts router advertisements (ip-sysctl.rst, accept_ra).
+    pub(crate) accept_ra: Option<String>,
+    /// Values below /proc/sys by path: those requested, if they exist.
+    pub(crate) sysctls: BTreeMap<String, String>,
+    /// The texts of Open vSwitch's units, by name.
+    pub(crate) units: BTreeMap<String, String>,
+    /// Files by path: those requested, if they exist.
+    pub(crate) files: BTreeMap<String, String>,
+    /// firewalld's state; None if it does not run.
+    pub(crate) firewalld: Option<FirewalldSeen>,
+    /// The nftables table; None if it does not exist.
+    pub(crate) table: Option<TableSeen>,
+    /// Whether the table of services exists.
+    pub(crate) services: bool,
+}
+
+/// podwire's part of Open vSwitch's database.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct SwitchSeen {
+    /// Whether the database answers; otherwise this is its last known state.
+    pub(crate) answers: bool,
+    /// The row of `Open_vSwitch`.
+    pub(crate) root: Option<Uuid>,
+    /// Its external_ids; the entries of its bridge mappings and its other_config, prefixed with
+    /// [`MAPPING`] or [`CONFIG`].
+    ///
+    /// [`MAPPING`]: crate::MAPPING
+    /// [`CONFIG`]: crate::CONFIG
+    pub(crate) keys: BTreeMap<String, String>,
+    /// Those that podwire set.
+    pub(crate) owned: Owned,
+    /// The content of /etc/openvswitch/system-id.conf, or else the key.
+    pub(crate) system_id: Option<String>,
+    /// Its TLS keys.
+    pub(crate) ssl: Option<SslSeen>,
+    /// Bridges by name.
+    pub(crate) bridges: BTreeMap<String, BridgeSeen>,
+    /// The tunnel ends of chassis in the southbound database; None if it does not answer or is not
+    /// queried.
+    pub(crate) ends: Option<Vec<EndSeen>>,
+    /// The port with the management port's name.
+    pub(crate) port: Option<PortSeen>,
+    /// Ports on the tunnel bridge that have podwire's mark, by name.
+    pub(crate) tunnels: BTreeMap<String, TunnelSeen>,
+}
+
+/// The nftables table, and whether that of services exists.
+pub(crate) type Tables = (Option<TableSeen>, bool);
+
+impl Actual {
+    /// A key of the switch that podwire did not set.
+    pub(crate) fn key(&self, key: &str) -> Option<&str> {
+        self.switch.keys.get(key).map(String::as_str)
+    }
+
+    pub(crate) fn index(&self, link: &str) -> Option<u32> {
+        self.links.get(link).map(|link| link.index)
+    }
+}
+
+impl SwitchSeen {
+    /// The keys that ovn-controller uses.
+    pub(crate) fn tls(&self) -> Option<TlsKeys> {
+        self.ssl.as_ref().map(|ssl| ssl.keys.clone())
+    }
+
+    /// This machine in the southbound database, from ovn-controller's settings.
+    pub(crate) fn chassis(&self) -> Option<Chassis> {
+        Some(Chassis {
+            name: self.keys.get("system-id")?.clone(),
+            remote: self.keys.get("ovn-remote")?.clone(),
+            tls: self.tls(),
+        })
+    }
+}

@@ -1,0 +1,138 @@
+//! Addresses of the management port's link.
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use ipnet::IpNet;
+use netlink_packet_route::RouteNetlinkMessage;
+use netlink_packet_route::address::{
+    AddressAttribute, AddressFlags, AddressMessage, AddressProtocol, AddressScope,
+};
+use rtnetlink::AddressMessageBuilder;
+use serde::{Deserialize, Serialize};
+
+use super::{Actual, CHANGE, Change, Item, Kind, NEW, State, View, link, request};
+use crate::{LINK, PROTOCOL};
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub(crate) struct Address(pub(crate) IpNet);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct AddressSeen {
+    pub(crate) link: String,
+    pub(crate) address: IpNet,
+    pub(crate) ours: bool,
+    /// Of global scope.
+    pub(crate) universe: bool,
+    /// The same, and neither secondary nor temporary.
+    pub(crate) global: bool,
+}
+
+impl AddressSeen {
+    /// An address of the link with this name.
+    pub(crate) fn of(message: &AddressMessage, link: &str) -> Option<Self> {
+        let attributes = message.attributes.iter();
+        // On a point-to-point link, IFA_ADDRESS is the peer's.
+        let ip = attributes.clone().find_map(|attribute| match attribute {
+            AddressAttribute::Local(ip) => Some(*ip),
+            _ => None,
+        });
+        let ip = ip.or_else(|| {
+            attributes.clone().find_map(|attribute| match attribute {
+                AddressAttribute::Address(ip) => Some(*ip),
+                _ => None,
+            })
+        })?;
+        // linux/if_addr.h: IFA_F_SECONDARY, which is IFA_F_TEMPORARY for IPv6.
+        let secondary = message.header.flags.bits() & 1 != 0;
+        let universe = message.header.scope == AddressScope::Universe;
+        Some(Self {
+            link: link.to_owned(),
+            address: IpNet::new(ip, message.header.prefix_len).ok()?,
+            ours: message.attributes.contains(&protocol()),
+            universe,
+            global: universe && !secondary,
+        })
+    }
+}
+
+impl Actual {
+    /// The addresses of the machine for node ports: not those of the pod network.
+    pub(crate) fn node_addresses(&self) -> BTreeSet<IpAddr> {
+        let own = self
+            .addresses
+            .iter()
+            .filter(|seen| seen.universe && seen.link != LINK && seen.link != "lo");
+        own.map(|seen| seen.address.addr()).collect()
+    }
+}
+
+impl Address {
+    fn message(&self, actual: &Actual) -> Option<AddressMessage> {
+        let (index, length) = (actual.index(LINK)?, self.0.prefix_len());
+        Some(match self.0.addr() {
+            IpAddr::V4(ip) => AddressMessageBuilder::<Ipv4Addr>::new()
+                .index(index)
+                .address(ip, length)
+                .build(),
+            IpAddr::V6(ip) => AddressMessageBuilder::<Ipv6Addr>::new()
+                .index(index)
+                .address(ip, length)
+                .build(),
+        })
+    }
+}
+
+impl Kind for Address {
+    fn identity(&self) -> String {
+        format!("address {} of {LINK}", self.0)
+    }
+
+    fn state(&self, view: &View<'_>) -> State {
+        if let Some(awaited) = link::lacks(view, LINK) {
+            return State::Waits(awaited);
+        }
+        let mut addresses = view.actual.addresses.iter();
+        match addresses.find(|seen| seen.link == LINK && seen.address == self.0) {
+            Some(seen) => State::Well { ours: seen.ours },
+            None => State::Missing,
+        }
+    }
+
+    fn make(&self, actual: &Actual) -> Vec<Change> {
+        let new = self.message(actual).map(|mut message| {
+            message.attributes.push(protocol());
+            if self.0.addr().is_ipv6() {
+                // Nobody else on OVN's switch has it, and a route through it can't wait for
+                // duplicate address detection.
+                let flags = AddressAttribute::Flags(AddressFlags::Nodad);
+                message.attributes.push(flags);
+            }
+            RouteNetlinkMessage::NewAddress(message)
+        });
+        request(new, NEW)
+    }
+
+    fn remove(&self, actual: &Actual) -> Vec<Change> {
+        let gone = self.message(actual).map(RouteNetlinkMessage::DelAddress);
+        request(gone, CHANGE)
+    }
+
+    fn marked(view: &View<'_>) -> Vec<Item> {
+        let of_link = view
+            .actual
+            .addresses
+            .iter()
+            .filter(|seen| seen.link == LINK);
+        of_link
+            .map(|seen| (seen.ours, Self(seen.address)))
+            .filter(|(ours, address)| *ours || view.made(address.clone()))
+            .map(|(_, address)| address.into())
+            .collect()
+    }
+}
+
+fn protocol() -> AddressAttribute {
+    AddressAttribute::Protocol(AddressProtocol::Other(PROTOCOL))
+}

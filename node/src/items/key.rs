@@ -1,0 +1,207 @@
+//! Keys of the switch's row: of its `external_ids` and `other_config`, and entries of its bridge
+//! mappings.
+
+use std::collections::BTreeMap;
+
+use podwire_ovs::replica::Row;
+use podwire_ovs::transact::{Condition, Transaction};
+use podwire_ovs::value::Value;
+use podwire_ovs::vswitch::StringMap;
+use serde::{Deserialize, Serialize};
+
+use super::rows::{Columns, strings};
+use super::{Actual, Change, Item, Kind, State, SwitchSeen, View};
+use crate::{CONFIG, FIREWALLD, MAPPING, MARK};
+
+/// A key of the switch's own `external_ids`, an entry of its bridge mappings, or a key of its
+/// `other_config`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Key {
+    pub(crate) key: String,
+    pub(crate) value: String,
+    pub(crate) claim: Claim,
+}
+
+/// What to do about somebody else's value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Claim {
+    /// It is an error, unless podwire takes over.
+    Refuse,
+    /// It stays.
+    Yield,
+    /// It is replaced, and restored by cleanup.
+    Replace,
+}
+
+/// podwire's keys of the switch, each with its former value; None if it did not exist.
+pub(crate) type Owned = BTreeMap<String, Option<String>>;
+
+/// A change of one key, which records whose it is.
+#[derive(Debug)]
+pub(crate) enum KeyChange {
+    Set(String, String),
+    /// Back to its former value.
+    Restore(String),
+    /// Something elsewhere, which can't be marked, is podwire's, or no longer is.
+    Own(String),
+    Disown(String),
+}
+
+/// The key of the bridges of physical networks.
+pub(crate) const MAPPINGS: &str = "ovn-bridge-mappings";
+
+impl Kind for Key {
+    fn identity(&self) -> String {
+        match self.key.starts_with(CONFIG) {
+            true => self.key.clone(),
+            false => format!("external_ids:{}", self.key),
+        }
+    }
+
+    fn details(&self) -> String {
+        format!(" = {}", self.value)
+    }
+
+    fn state(&self, view: &View<'_>) -> State {
+        let Self { key, value, claim } = self;
+        if view.actual.switch.root.is_none() {
+            let awaited = "the database has no row of Open_vSwitch: start Open vSwitch by its own \
+                           script, or run ovs-vsctl init";
+            return State::Waits(awaited.to_owned());
+        }
+        let ours = view.actual.switch.owned.contains_key(key);
+        view.of_switch(match view.actual.key(key) {
+            None => State::Missing,
+            Some(seen) if seen == value => State::Well { ours },
+            Some(seen) if ours || view.take_over => State::Differs(seen.to_owned()),
+            Some(seen) => match claim {
+                Claim::Yield => State::Well { ours: false },
+                Claim::Replace => State::Differs(seen.to_owned()),
+                Claim::Refuse => State::Foreign(format!(
+                    "somebody else set it to {seen}: --take-over replaces it until cleanup"
+                )),
+            },
+        })
+    }
+
+    fn make(&self, _: &Actual) -> Vec<Change> {
+        let change = KeyChange::Set(self.key.clone(), self.value.clone());
+        vec![Change::Key(change)]
+    }
+
+    fn remove(&self, _: &Actual) -> Vec<Change> {
+        vec![Change::Key(KeyChange::Restore(self.key.clone()))]
+    }
+
+    fn marked(view: &View<'_>) -> Vec<Item> {
+        let switch = &view.actual.switch;
+        let keys = switch.owned.keys().filter(|_| switch.answers);
+        keys.filter(|key| !key.starts_with(FIREWALLD))
+            .map(|key| {
+                Item::Key(Self {
+                    key: key.clone(),
+                    value: String::new(),
+                    claim: Claim::Yield,
+                })
+            })
+            .collect()
+    }
+}
+
+/// The transaction for some changes, which updates podwire's keys in the row's mark and in `owned`.
+pub(crate) fn transaction(
+    changes: &[KeyChange],
+    switch: &SwitchSeen,
+    owned: &mut Owned,
+) -> Option<Transaction> {
+    let root = switch.root?;
+    let mut keys = Columns::default();
+    let mut config = Columns::default();
+    let mut mappings: BTreeMap<&str, String> = switch
+        .keys
+        .iter()
+        .filter_map(|(key, bridge)| Some((key.strip_prefix(MAPPING)?, bridge.clone())))
+        .collect();
+    let mut transaction = Transaction::new();
+    let mut changes_mappings = false;
+    for change in changes {
+        let (key, value) = match change {
+            KeyChange::Set(key, value) => {
+                let was = switch.keys.get(key).cloned();
+                owned.entry(key.clone()).or_insert(was);
+                (key, Some(value.clone()))
+            }
+            KeyChange::Restore(key) => (key, owned.remove(key).flatten()),
+            KeyChange::Own(key) => {
+                owned.insert(key.clone(), None);
+                continue;
+            }
+            KeyChange::Disown(key) => {
+                owned.remove(key);
+                continue;
+            }
+        };
+        if let Some(key) = key.strip_prefix(CONFIG) {
+            config.put(key, value);
+            continue;
+        }
+        let network = key.strip_prefix(MAPPING);
+        changes_mappings |= network.is_some();
+        match (network, value) {
+            (Some(network), Some(bridge)) => drop(mappings.insert(network, bridge)),
+            (Some(network), None) => drop(mappings.remove(network)),
+            (None, value) => keys.put(key, value),
+        }
+    }
+    if changes_mappings {
+        // Another program's entry may have been added meanwhile.
+        if let Some(seen) = switch.keys.get(MAPPINGS) {
+            let same = StringMap::from([(MAPPINGS.to_owned(), seen.clone())]);
+            let same = Condition::includes("external_ids", Value::map(&same));
+            transaction.guard("Open_vSwitch", same);
+        }
+        let entries = mappings.iter();
+        let entries: Vec<String> = entries
+            .map(|(net, bridge)| format!("{net}:{bridge}"))
+            .collect();
+        let entries = entries.join(",");
+        keys.put(MAPPINGS, Some(entries).filter(|it| !it.is_empty()));
+    }
+    let mark = serde_json::to_string(owned).ok();
+    keys.put(MARK, mark.filter(|_| !owned.is_empty()));
+    keys.write(&mut transaction, "Open_vSwitch", root, "external_ids");
+    config.write(&mut transaction, "Open_vSwitch", root, "other_config");
+    Some(transaction)
+}
+
+/// The keys of the switch's row: the entries of its bridge mappings and its other_config, prefixed
+/// with [`MAPPING`] or [`CONFIG`]; and those that podwire set.
+pub(crate) fn seen(root: &Row<'_>) -> (BTreeMap<String, String>, Owned) {
+    let mut keys = strings(root);
+    let mappings = keys.get(MAPPINGS).map(|text| mappings(text));
+    keys.extend(mappings.unwrap_or_default());
+    keys.extend(config(root));
+    let owned = keys
+        .get(MARK)
+        .and_then(|mark| serde_json::from_str(mark).ok());
+    (keys, owned.unwrap_or_default())
+}
+
+/// The entries of the bridge mappings, each as a separate key.
+fn mappings(text: &str) -> Vec<(String, String)> {
+    let entries = text
+        .split(',')
+        .filter_map(|entry| entry.trim().split_once(':'));
+    entries
+        .map(|(network, bridge)| (format!("{MAPPING}{network}"), bridge.to_owned()))
+        .collect()
+}
+
+/// ovs-vswitchd's tuning, each setting as a separate key. Others' keys may change all the time.
+fn config(root: &Row<'_>) -> Vec<(String, String)> {
+    let keys = ["n-handler-threads", "n-revalidator-threads"].into_iter();
+    let config = root.map("other_config");
+    keys.filter_map(|key| Some((format!("{CONFIG}{key}"), config.str(key)?.to_owned())))
+        .collect()
+}

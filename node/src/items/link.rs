@@ -1,0 +1,119 @@
+//! That one of podwire's links is up; and what a link needs before it can have anything.
+
+use netlink_packet_route::RouteNetlinkMessage;
+use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
+use rtnetlink::LinkUnspec;
+use serde::{Deserialize, Serialize};
+
+use super::{Actual, CHANGE, Change, Item, Kind, State, View, request};
+use crate::{LINK, TUNNEL, mac};
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub(crate) struct LinkUp(pub(crate) String);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct LinkSeen {
+    pub(crate) index: u32,
+    pub(crate) up: bool,
+    pub(crate) mtu: u32,
+    pub(crate) mac: String,
+}
+
+impl LinkSeen {
+    /// A link and its name.
+    pub(crate) fn of(message: &LinkMessage) -> Option<(String, Self)> {
+        let mut name = None;
+        let mut seen = Self {
+            index: message.header.index,
+            up: message.header.flags.contains(LinkFlags::Up),
+            mtu: 0,
+            mac: String::new(),
+        };
+        for attribute in &message.attributes {
+            match attribute {
+                LinkAttribute::IfName(text) => name = Some(text.clone()),
+                LinkAttribute::Mtu(mtu) => seen.mtu = *mtu,
+                LinkAttribute::Address(bytes) => seen.mac = mac::text(bytes),
+                _ => {}
+            }
+        }
+        Some((name?, seen))
+    }
+}
+
+impl LinkUp {
+    fn set(&self, actual: &Actual, up: bool) -> Vec<Change> {
+        let set = actual.index(&self.0).map(|index| {
+            let link = LinkUnspec::new_with_index(index);
+            let link = if up { link.up() } else { link.down() };
+            RouteNetlinkMessage::SetLink(link.build())
+        });
+        request(set, CHANGE)
+    }
+}
+
+impl Kind for LinkUp {
+    fn identity(&self) -> String {
+        format!("link {}", self.0)
+    }
+
+    fn details(&self) -> String {
+        " up".to_owned()
+    }
+
+    fn state(&self, view: &View<'_>) -> State {
+        let is_up = view.actual.links.get(&self.0).is_some_and(|link| link.up);
+        match (lacks(view, &self.0), is_up) {
+            (Some(awaited), _) => State::Waits(awaited),
+            (None, true) => State::Well { ours: true },
+            (None, false) => State::Missing,
+        }
+    }
+
+    fn make(&self, actual: &Actual) -> Vec<Change> {
+        self.set(actual, true)
+    }
+
+    fn remove(&self, actual: &Actual) -> Vec<Change> {
+        self.set(actual, false)
+    }
+
+    /// A link is removed with a port that podwire created; that of one which was taken over is
+    /// restored.
+    fn marked(view: &View<'_>) -> Vec<Item> {
+        let up = Self(LINK.to_owned());
+        let is_up = view.actual.links.get(LINK).is_some_and(|link| link.up);
+        let port = view.actual.switch.port.as_ref();
+        let is_taken_over = port.is_some_and(|port| port.is_taken_over());
+        let is_ours = is_up && is_taken_over && view.made(up.clone());
+        is_ours.then_some(up.into()).into_iter().collect()
+    }
+}
+
+/// What a link needs before it can have addresses, neighbours and routes.
+pub(super) fn lacks(view: &View<'_>, name: &str) -> Option<String> {
+    let switch = &view.actual.switch;
+    if name == LINK && switch.port.is_none() {
+        return Some(format!("port {LINK}"));
+    }
+    if name == TUNNEL && !switch.bridges.contains_key(TUNNEL) {
+        return Some(format!("bridge {TUNNEL}"));
+    }
+    let error = switch.port.as_ref().and_then(|port| port.error.as_ref());
+    let error = error.filter(|_| name == LINK);
+    let said = error.map_or(String::new(), |error| format!(", which says: {error}"));
+    let wanted = view.items.iter().find_map(|item| match item {
+        Item::Port(port) if name == LINK => Some(port.mac.as_str()),
+        Item::Bridge(bridge) if name == bridge.name => Some(bridge.mac.as_str()),
+        _ => None,
+    });
+    match view.actual.links.get(name) {
+        None if wanted.is_none() => Some(format!("link {name}")),
+        None => Some(format!("link {name}, which ovs-vswitchd creates{said}")),
+        Some(link) if wanted.is_some_and(|mac| mac != link.mac) => {
+            Some(format!("the MAC of {name}, which ovs-vswitchd sets{said}"))
+        }
+        Some(_) => None,
+    }
+}
