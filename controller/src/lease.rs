@@ -3,6 +3,7 @@
 //! its clock says.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::{Stream, StreamExt as _};
@@ -12,11 +13,12 @@ use k8s_openapi::jiff::Timestamp;
 use kube::api::PostParams;
 use kube::{Api, Client};
 use podwire_apiserver::watch::{Event, Selection, Watch};
-use podwire_ovs::client::Client as Ovsdb;
+use podwire_ovs::client::{Client as Ovsdb, State};
 use podwire_ovs::nb::EPOCH;
 use podwire_ovs::transact::{Condition, TransactError, Transaction};
 use podwire_ovs::value::Value;
 use podwire_ovs::vswitch::{StringMap, set_keys};
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tracing::{info, warn};
 
@@ -25,12 +27,14 @@ pub const NAME: &str = "podwire-controller";
 
 /// How long a lease is valid without renewal.
 const DURATION: Duration = Duration::from_secs(15);
-/// How long its holder tries to renew it before it steps down: less than that, because clocks
-/// differ.
+/// How long its holder tries to renew it, or to reach the database, before it steps down: less than
+/// that, because clocks differ.
 const RENEW_LIMIT: Duration = Duration::from_secs(10);
 /// The interval of renewals.
 const RENEW: Duration = Duration::from_secs(2);
 
+/// How long the database may send its content without being in sync.
+const SYNC: Duration = Duration::from_secs(180);
 /// Time limit of a request.
 const REQUEST: Duration = Duration::from_secs(5);
 
@@ -58,20 +62,42 @@ pub struct Lease {
     api: Api<ApiLease>,
     namespace: String,
     identity: String,
+    /// A leader writes northbound rows, so without the database it is none.
+    ovsdb: Ovsdb,
+    /// Why the API server's last answer about the lease was none.
+    problem: Arc<watch::Sender<Option<String>>>,
+    /// When this controller last acquired or renewed it.
+    renewed: Arc<watch::Sender<Option<Instant>>>,
 }
 
 impl Lease {
-    /// For a controller with this identity.
-    pub fn new(client: Client, namespace: &str, identity: &str) -> Self {
+    /// For a controller with this identity and database.
+    pub fn new(client: Client, namespace: &str, identity: &str, ovsdb: Ovsdb) -> Self {
+        let unasked = Some("it has not answered yet".to_owned());
         Self {
             api: Api::namespaced(client, namespace),
             namespace: namespace.to_owned(),
             identity: identity.to_owned(),
+            ovsdb,
+            problem: Arc::new(watch::Sender::new(unasked)),
+            renewed: Arc::default(),
         }
     }
 
-    /// Waits until this controller has the lease: it was free, or its holder did not renew it in
-    /// time. Retries if the API server fails.
+    /// Why the API server's last answer about the lease was none.
+    pub(crate) fn problem(&self) -> Option<String> {
+        self.problem.borrow().clone()
+    }
+
+    /// Whether nobody else can have it, by this machine's clock: also after the process was stopped
+    /// for a while.
+    pub(crate) fn is_held(&self) -> bool {
+        let renewed = *self.renewed.borrow();
+        renewed.is_some_and(|renewed| renewed.elapsed() < DURATION)
+    }
+
+    /// Waits until this controller has the database and the lease: it was free, or its holder did
+    /// not renew it in time. Retries if the API server fails.
     pub async fn acquire(&self) {
         let selection = Selection {
             namespace: self.namespace.clone(),
@@ -84,6 +110,7 @@ impl Lease {
         loop {
             let tried = self.try_acquire(changes.as_mut(), &mut leader).await;
             if let Err(error) = tried {
+                self.problem.send_replace(Some(error.to_string()));
                 warn!(%error, "the lease can't be acquired; it is tried again");
                 sleep(RENEW).await;
             } else {
@@ -103,6 +130,7 @@ impl Lease {
     {
         loop {
             let lease = self.current().await?;
+            self.problem.send_replace(None);
             let held_by_other = lease.as_ref().and_then(|lease| {
                 let spec = lease.spec.as_ref()?;
                 let holder = spec.holder_identity.as_deref().unwrap_or_default();
@@ -112,6 +140,7 @@ impl Lease {
                 is_other.then(|| (holder.to_owned(), duration))
             });
             let Some((holder, duration)) = held_by_other else {
+                await_rows(&self.ovsdb).await;
                 if self.take(lease).await? {
                     return Ok(());
                 }
@@ -138,33 +167,46 @@ impl Lease {
                     }
                 }
             };
-            if timeout_at(expiry, is_renewed).await.is_err() && self.take(lease).await? {
-                return Ok(());
+            if timeout_at(expiry, is_renewed).await.is_err() {
+                await_rows(&self.ovsdb).await;
+                if self.take(lease).await? {
+                    return Ok(());
+                }
             }
         }
     }
 
-    /// Renews the lease; returns when it is lost.
-    pub async fn keep(&self) {
-        let mut renewed = Instant::now();
+    /// Renews the lease; returns the reason when it is lost, or is to be given up because the
+    /// database is away.
+    pub async fn keep(&self) -> String {
+        let (mut renewed, mut current) = (Instant::now(), Instant::now());
         loop {
             sleep(RENEW).await;
-            match timeout_at(renewed + RENEW_LIMIT, self.renew()).await {
-                Ok(Ok(true)) => renewed = Instant::now(),
-                Ok(Ok(false)) => {
-                    warn!("another controller has the lease");
-                    return;
+            let limit = match self.ovsdb.state() {
+                State::Synced => {
+                    current = Instant::now();
+                    RENEW_LIMIT
                 }
+                State::Connected => SYNC,
+                State::Disconnected { .. } => RENEW_LIMIT,
+            };
+            if current.elapsed() >= limit {
+                return format!("the northbound database is away: {}", self.ovsdb.state());
+            }
+            match timeout_at(renewed + RENEW_LIMIT, self.renew()).await {
+                Ok(Ok(true)) => {
+                    self.problem.send_replace(None);
+                    renewed = Instant::now();
+                }
+                Ok(Ok(false)) => return "another controller has the lease".to_owned(),
                 Ok(Err(error)) => {
                     warn!(%error, "the lease can't be renewed");
+                    self.problem.send_replace(Some(error.to_string()));
                     if renewed.elapsed() >= RENEW_LIMIT {
-                        return;
+                        return format!("the lease could not be renewed in time: {error}");
                     }
                 }
-                Err(_) => {
-                    warn!("the lease could not be renewed in time");
-                    return;
-                }
+                Err(_) => return "the lease could not be renewed in time".to_owned(),
             }
         }
     }
@@ -208,6 +250,7 @@ impl Lease {
 
     /// Enters this controller into the lease; false if another was faster.
     async fn take(&self, lease: Option<ApiLease>) -> Result<bool, LeaseError> {
+        let started = Instant::now();
         let now = MicroTime(Timestamp::now());
         let params = PostParams::default();
         let is_ours = lease.as_ref().is_some_and(|lease| self.has(lease));
@@ -231,7 +274,10 @@ impl Lease {
             }
         };
         match taken {
-            Ok(_) => Ok(true),
+            Ok(_) => {
+                self.renewed.send_replace(Some(started));
+                Ok(true)
+            }
             Err(LeaseError::Api(kube::Error::Api(status))) if status.code == 409 => Ok(false),
             Err(error) => Err(error),
         }
@@ -245,7 +291,7 @@ impl Lease {
             lease_duration_seconds: Some(seconds),
             acquire_time: Some(now.clone()),
             renew_time: Some(now.clone()),
-            lease_transitions: Some(transitions.map_or(0, |count| count + 1)),
+            lease_transitions: Some(transitions.map_or(0, |count| count.saturating_add(1))),
             ..LeaseSpec::default()
         }
     }
@@ -253,6 +299,13 @@ impl Lease {
 
 fn version(lease: &ApiLease) -> Option<String> {
     lease.metadata.resource_version.clone()
+}
+
+/// Waits until the northbound database is known.
+pub(crate) async fn await_rows(ovsdb: &Ovsdb) {
+    while let Err(error) = ovsdb.synced(Instant::now() + RENEW_LIMIT).await {
+        warn!(%error, "the northbound database can't be read; trying again");
+    }
 }
 
 /// Begins a term: the new epoch fences everything that this client commits from now on, and

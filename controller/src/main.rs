@@ -53,8 +53,7 @@ async fn answer(arguments: Arguments) -> ExitCode {
             object: Object::Pod { pod, to, port },
         }) => {
             let question = Question { pod, to, port };
-            let explained = tools::explain(&config, &question).await;
-            explained.map(|text| (text, true))
+            tools::explain(&config, &question).await
         }
         Some(Command::Keys(wanted)) => match keys::make(&wanted) {
             Ok(text) => Ok((text, true)),

@@ -11,14 +11,21 @@ use crate::progress::Progress;
 
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// The page at this path.
-pub(crate) fn respond(path: &str, progress: &Progress) -> Response {
+/// The page at this path. Whoever lacks something is alive, but not ready.
+pub(crate) fn respond(path: &str, progress: &Progress, missing: Option<String>) -> Response {
     match path {
         "/metrics" => http::typed(StatusCode::OK, OPENMETRICS, page(progress)),
-        "/healthz" => http::text(StatusCode::OK, "ok\n"),
+        "/healthz" => match missing {
+            None => http::text(StatusCode::OK, "ok\n"),
+            Some(missing) => http::text(StatusCode::OK, format!("ok, but not ready: {missing}\n")),
+        },
+        "/readyz" => match missing {
+            None => http::text(StatusCode::OK, "ok\n"),
+            Some(missing) => http::text(StatusCode::SERVICE_UNAVAILABLE, missing + "\n"),
+        },
         _ => http::text(
             StatusCode::NOT_FOUND,
-            "only /metrics and /healthz are served here\n",
+            "only /metrics, /healthz and /readyz are served here\n",
         ),
     }
 }

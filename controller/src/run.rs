@@ -11,6 +11,7 @@ use std::time::Duration;
 use hyper::Request;
 use kube::Client;
 use podwire_daemon::http;
+use podwire_ovs::client::State::Synced;
 use podwire_ovs::client::{Client as Ovsdb, ClientConfig};
 use podwire_ovs::nb;
 use podwire_ovs::transact::TransactError;
@@ -18,7 +19,7 @@ use podwire_ovs::wire::Limits;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
-use tracing::{info, warn};
+use tracing::info;
 
 use crate::config::{Config, SettingError};
 use crate::lease::{self, Lease};
@@ -27,6 +28,7 @@ pub use crate::progress::{Progress, Reporter};
 use crate::rival;
 use crate::southbound::Southbound;
 use crate::watch::{Change, KINDS};
+use crate::write::Writer;
 use controller::Controller;
 pub use state::Contradiction;
 use state::check;
@@ -70,8 +72,8 @@ pub enum RunError {
     /// The database was not usable in time.
     #[error("the northbound database: {0}")]
     Database(TransactError),
-    /// Another controller leads now. A restart makes this one wait for its turn.
-    #[error("another controller leads: {0}")]
+    /// Another controller leads now, or can. A restart makes this one wait for its turn.
+    #[error("this controller does not lead any longer: {0}")]
     Deposed(String),
 }
 
@@ -85,30 +87,45 @@ pub async fn run(
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), RunError> {
     let rules = config.rules()?;
+    let api = api_config(&config).await?;
+    let api_server = api.cluster_url.to_string();
+    let client = connect(api)?;
+    let ovsdb = northbound(&config)?;
+    let lease = Lease::new(
+        client.clone(),
+        &config.lease_namespace,
+        &config.identity,
+        ovsdb.clone(),
+    );
     let mut metrics = JoinSet::new();
     if let Some(address) = config.metrics_address {
         let listener = http::listen(address);
         let listener = listener.map_err(|source| RunError::Metrics { address, source })?;
         let progress = reporter.subscribe();
+        let (lease, ovsdb, database) = (lease.clone(), ovsdb.clone(), config.nb_db.clone());
         let page = move |request: Request<_>| {
-            ready(metrics::respond(request.uri().path(), &progress.borrow()))
+            let missing = match ovsdb.state() {
+                Synced => lease
+                    .problem()
+                    .map(|problem| format!("the API server {api_server}: {problem}")),
+                state => Some(format!("the northbound database {database}: {state}")),
+            };
+            let path = request.uri().path();
+            ready(metrics::respond(path, &progress.borrow(), missing))
         };
         metrics.spawn(http::serve(listener, Arc::default(), page));
     }
-    let client = api_client(&config).await?;
-    let ovsdb = northbound(&config)?;
     let southbound = match config.sb_db.is_empty() {
         true => None,
         false => Some(Southbound::new(&config)?),
     };
-    let lease = Lease::new(client.clone(), &config.lease_namespace, &config.identity);
     let (absent, is_absent) = oneshot::channel();
     let mut rival = std::pin::pin!(rival::appears(client.clone(), absent));
     let mut shutdown = std::pin::pin!(shutdown);
     let acquired = async {
         if is_absent.await.is_ok() {
             // Before it leads, so that an upgrade to wrong settings ends at its first controller.
-            await_rows(&ovsdb).await;
+            lease::await_rows(&ovsdb).await;
             ovsdb.read(|db| check(&rules, db))?;
             lease.acquire().await;
         }
@@ -124,22 +141,16 @@ pub async fn run(
         ovsdb: ovsdb.clone(),
         southbound,
         client,
+        lease: lease.clone(),
     };
     let led = tokio::select! {
         led = term.lead(&config.identity, reporter) => led,
-        () = lease.keep() => Err(RunError::Deposed("the lease is lost".to_owned())),
+        reason = lease.keep() => Err(RunError::Deposed(reason)),
         found = &mut rival => Err(RunError::Rival(found)),
         () = &mut shutdown => Ok(()),
     };
     lease.release().await;
     led
-}
-
-/// Waits until the northbound database is known.
-async fn await_rows(ovsdb: &Ovsdb) {
-    while let Err(error) = ovsdb.synced(Instant::now() + TRANSACT).await {
-        warn!(%error, "the northbound database can't be read; trying again");
-    }
 }
 
 /// A client of the northbound database.
@@ -164,6 +175,14 @@ pub(crate) fn northbound(config: &Config) -> Result<Ovsdb, SettingError> {
 
 /// A client of the API server.
 pub(crate) async fn api_client(config: &Config) -> Result<Client, RunError> {
+    connect(api_config(config).await?)
+}
+
+fn connect(api: kube::Config) -> Result<Client, RunError> {
+    Client::try_from(api).map_err(|error| RunError::Api(Box::new(error)))
+}
+
+async fn api_config(config: &Config) -> Result<kube::Config, RunError> {
     let access = |error: &dyn std::fmt::Display| RunError::Access(error.to_string());
     let mut config = match &config.k8s_apiserver {
         Some(url) => kube::Config::new(url.parse().map_err(|error| access(&error))?),
@@ -173,7 +192,7 @@ pub(crate) async fn api_client(config: &Config) -> Result<Client, RunError> {
     };
     // The controller retries failures itself, by its own rules.
     config.default_retry = false;
-    Client::try_from(config).map_err(|error| RunError::Api(Box::new(error)))
+    Ok(config)
 }
 
 /// The state of one term.
@@ -182,6 +201,7 @@ struct Term {
     ovsdb: Ovsdb,
     southbound: Option<Southbound>,
     client: Client,
+    lease: Lease,
 }
 
 impl Term {
@@ -203,7 +223,8 @@ impl Term {
             "all objects are known"
         );
         let databases = (self.ovsdb, self.southbound);
-        let mut controller = Controller::new(state, databases, self.client, changes);
+        let writer = Writer::new(self.client, self.lease);
+        let mut controller = Controller::new(state, databases, writer, changes);
         controller.serve(follower, reporter).await
     }
 }

@@ -8,7 +8,7 @@ mod trace;
 use std::fmt::Display;
 use std::time::Duration;
 
-use podwire_ovs::client::{Client as Ovsdb, WaitError};
+use podwire_ovs::client::{Client as Ovsdb, State as Connection, Version, WaitError};
 use podwire_ovs::transact::TransactError;
 use serde::Serialize;
 use tokio::time::{Instant, timeout_at};
@@ -19,6 +19,8 @@ use crate::run::{RunError, State, Step, api_client, list, northbound};
 pub use explain::{Question, Target, TargetError, explain};
 pub use status::status;
 
+/// Time limit for reaching the API server and the database.
+const REACH: Duration = Duration::from_secs(5);
 /// Time limit for reading everything.
 const READ: Duration = Duration::from_secs(60);
 
@@ -34,6 +36,14 @@ pub enum ToolError {
     /// The API server refused.
     #[error("the API server: {0}")]
     Api(#[from] kube::Error),
+    /// A server can't be reached.
+    #[error("{server} can't be reached within {} s: {problem}", REACH.as_secs())]
+    Away {
+        /// The server, with its setting.
+        server: String,
+        /// The reason.
+        problem: String,
+    },
     /// The API server does not answer, or refused for logged reasons.
     #[error("the API server has not listed everything in {} s", READ.as_secs())]
     Deadline,
@@ -88,10 +98,11 @@ struct View {
 
 impl View {
     async fn open(config: &Config) -> Result<Self, ToolError> {
-        let deadline = Instant::now() + READ;
         let mut state = State::new(config.rules()?);
         let client = api_client(config).await?;
         let ovsdb = northbound(config)?;
+        reach(config, &client, &ovsdb).await?;
+        let deadline = Instant::now() + READ;
         let (mut changes, _tasks) = crate::watch::start(&client);
         let listed = timeout_at(deadline, list(&mut changes, &mut state)).await;
         listed.map_err(|_| ToolError::Deadline)?;
@@ -109,6 +120,31 @@ impl View {
         let mut keys = self.state.take_dirty();
         self.state.step(&self.ovsdb, &mut keys, usize::MAX)
     }
+}
+
+/// Fails soon if there is nobody to read from.
+async fn reach(config: &Config, client: &kube::Client, ovsdb: &Ovsdb) -> Result<(), ToolError> {
+    let deadline = Instant::now() + REACH;
+    let problem = match timeout_at(deadline, client.apiserver_version()).await {
+        // Who may not ask this may still list.
+        Ok(Ok(_) | Err(kube::Error::Api(_))) => None,
+        Ok(Err(error)) => Some(error.to_string()),
+        Err(_) => Some("no answer".to_owned()),
+    };
+    if let Some(problem) = problem {
+        let server = match &config.k8s_apiserver {
+            Some(url) => format!("the API server {url}"),
+            None => "the API server of the kubeconfig or service account".to_owned(),
+        };
+        return Err(ToolError::Away { server, problem });
+    }
+    let mut version = ovsdb.subscribe();
+    let is_there = |version: &Version| !matches!(version.state, Connection::Disconnected { .. });
+    let connected = timeout_at(deadline, version.wait_for(is_there)).await;
+    connected.map(drop).map_err(|_| ToolError::Away {
+        server: format!("the northbound database {} (--nb-db)", config.nb_db),
+        problem: ovsdb.state().to_string(),
+    })
 }
 
 /// What a leader would do now: the transaction, one operation per line (RFC 7047), then the writes

@@ -16,6 +16,7 @@ use tokio::time::timeout;
 
 use crate::cluster::{Key, Name, version};
 use crate::ipam::{NODE_SUBNETS, POD_NETWORKS};
+use crate::lease::Lease;
 
 /// Time limit of a request.
 const REQUEST: Duration = Duration::from_secs(15);
@@ -69,6 +70,8 @@ pub(crate) enum WriteError {
     Api(#[from] kube::Error),
     #[error("the API server did not answer in {} s", REQUEST.as_secs())]
     Deadline,
+    #[error("the lease may be another controller's by now")]
+    Lease,
 }
 
 impl WriteError {
@@ -81,6 +84,7 @@ impl WriteError {
 /// Writes, a few at a time, the others in turn.
 pub(crate) struct Writer {
     client: Client,
+    lease: Lease,
     tasks: JoinSet<Written>,
     waiting: VecDeque<(Key, Write)>,
     /// The number sent.
@@ -88,9 +92,10 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    pub(crate) fn new(client: Client) -> Self {
+    pub(crate) fn new(client: Client, lease: Lease) -> Self {
         Self {
             client,
+            lease,
             tasks: JoinSet::new(),
             waiting: VecDeque::new(),
             count: 0,
@@ -107,13 +112,13 @@ impl Writer {
         while self.tasks.len() < AT_ONCE
             && let Some((key, write)) = self.waiting.pop_front()
         {
-            let client = self.client.clone();
+            let (client, lease) = (self.client.clone(), self.lease.clone());
             self.tasks.spawn(async move {
-                let sent = timeout(REQUEST, send(&client, &key, &write)).await;
-                let result = match sent {
-                    Ok(sent) => sent.map_err(WriteError::from),
-                    Err(_) => Err(WriteError::Deadline),
+                let sent = match lease.is_held() {
+                    true => timeout(REQUEST, send(&client, &key, &write)).await,
+                    false => Ok(Err(WriteError::Lease)),
                 };
+                let result = sent.unwrap_or(Err(WriteError::Deadline));
                 Written { key, write, result }
             });
         }
@@ -143,7 +148,7 @@ impl Writer {
     }
 }
 
-async fn send(client: &Client, key: &Key, write: &Write) -> Result<u64, kube::Error> {
+async fn send(client: &Client, key: &Key, write: &Write) -> Result<u64, WriteError> {
     match (key, write) {
         (Key::Node(name), Write::Annotation { uid, value }) => {
             let patch = Patch::Merge(annotation(uid, NODE_SUBNETS, value));
@@ -174,7 +179,9 @@ async fn send(client: &Client, key: &Key, write: &Write) -> Result<u64, kube::Er
                 reason,
                 message,
             },
-        ) => warn_of(client, key, uid, reason, message).await.map(|()| 0),
+        ) => Ok(warn_of(client, key, uid, reason, message)
+            .await
+            .map(|()| 0)?),
         _ => Ok(0),
     }
 }
@@ -242,3 +249,29 @@ fn name_of_event(name: &str, said: (&str, &str, &str)) -> String {
 
 /// The maximum length of a name (RFC 1123, in Kubernetes).
 const LONGEST_NAME: usize = 253;
+
+#[cfg(test)]
+mod tests {
+    use podwire_ovs::client::{Client as Ovsdb, ClientConfig, Remote};
+
+    use super::*;
+
+    /// As after SIGCONT, when a successor has had the time to take the lease.
+    #[tokio::test]
+    async fn who_may_have_lost_the_lease_sends_nothing_that_waited() {
+        let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        server.set_nonblocking(true).unwrap();
+        let url = format!("http://{}", server.local_addr().unwrap());
+        let client = Client::try_from(kube::Config::new(url.parse().unwrap())).unwrap();
+        let nowhere = ClientConfig::new(Remote::Unix("/none".into()), "None", Vec::new());
+        let lease = Lease::new(client.clone(), "default", "me", Ovsdb::start(nowhere));
+        let mut writer = Writer::new(client, lease);
+        writer.start(Key::Node("node-a".into()), Write::NetworkAvailable);
+        let written = writer.next().await;
+        assert!(
+            matches!(written.result, Err(WriteError::Lease)),
+            "{written:?}"
+        );
+        assert!(server.accept().is_err(), "it connected");
+    }
+}

@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use kube::Client;
 use podwire_ovs::client::{Client as Ovsdb, Follower};
 use podwire_ovs::transact::{TransactError, Transaction};
 use tokio::sync::mpsc;
@@ -42,14 +41,14 @@ impl Controller {
     pub(super) fn new(
         state: State,
         (ovsdb, southbound): (Ovsdb, Option<Southbound>),
-        client: Client,
+        writer: Writer,
         changes: mpsc::Receiver<Change>,
     ) -> Self {
         Self {
             state,
             ovsdb,
             southbound,
-            writer: Writer::new(client),
+            writer,
             changes,
             progress: Progress {
                 leads: true,

@@ -53,11 +53,11 @@ impl FromStr for Target {
     }
 }
 
-/// The state of a pod, and whether it reaches a destination, as text.
+/// The state of a pod, and whether it reaches a destination, as text; false if it does not.
 ///
 /// # Errors
 /// See [`ToolError`].
-pub async fn explain(config: &Config, question: &Question) -> Result<String, ToolError> {
+pub async fn explain(config: &Config, question: &Question) -> Result<(String, bool), ToolError> {
     let view = View::open(config).await?;
     let (namespace, name) = &question.pod;
     let cluster = &view.state.cluster;
@@ -85,16 +85,16 @@ pub async fn explain(config: &Config, question: &Question) -> Result<String, Too
         line(&mut text, "service", &service);
     }
     let Some(target) = &question.to else {
-        return Ok(text);
+        return Ok((text, true));
     };
     let packet = packet(cluster, &question.pod, (pod, &had), target, question.port)?;
-    let verdict = trace(config, &packet).await?;
+    let (verdict, arrives) = trace(config, &packet).await?;
     line(
         &mut text,
         "reaches",
         &format!("{}: {}", shown(target, packet.to, question.port), verdict),
     );
-    Ok(text)
+    Ok((text, arrives))
 }
 
 fn pod_of<'a>(cluster: &'a Cluster, id: &ObjectName) -> Result<&'a Pod, ToolError> {

@@ -46,8 +46,8 @@ impl Packet {
     }
 }
 
-/// What happens to a packet, as text.
-pub(super) async fn trace(config: &Config, packet: &Packet) -> Result<String, ToolError> {
+/// What happens to a packet, as text, and whether it arrives.
+pub(super) async fn trace(config: &Config, packet: &Packet) -> Result<(String, bool), ToolError> {
     let mut command = Command::new("ovn-trace");
     command
         .arg(format!("--db={}", config.sb_db))
@@ -80,7 +80,9 @@ pub(super) async fn trace(config: &Config, packet: &Packet) -> Result<String, To
         let problem = String::from_utf8_lossy(&output.stderr);
         return Err(failed(problem.trim().to_owned()));
     }
-    Ok(verdict(&String::from_utf8_lossy(&output.stdout)))
+    let verdict = verdict(&String::from_utf8_lossy(&output.stdout));
+    let arrives = verdict.starts_with("yes");
+    Ok((verdict, arrives))
 }
 
 /// The result of the actions in a minimal trace.

@@ -4,6 +4,8 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use podwire_controller::lease::begin_term;
 use podwire_controller::run::RunError;
 use podwire_tests::apiserver::{ApiServer, node, pod};
+use podwire_tests::controller::Controller;
+use podwire_tests::http::get_from;
 use podwire_tests::ovn::Central;
 use serde_json::json;
 
@@ -150,11 +152,65 @@ async fn the_lease_of_a_controller_that_died_runs_out() {
     server.apply(json!({
         "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
         "metadata": { "namespace": "kube-system", "name": "podwire-controller" },
-        "spec": { "holderIdentity": "dead", "leaseDurationSeconds": 1, "leaseTransitions": 4 },
+        "spec": {
+            "holderIdentity": "dead", "leaseDurationSeconds": 1, "leaseTransitions": i32::MAX,
+        },
     }));
     let mut controller = Running::start(&central, &server, &[]);
     controller.idle().await;
     let lease = server.object("Lease", "kube-system", "podwire-controller");
-    assert_eq!(lease.unwrap()["spec"]["leaseTransitions"], 5);
+    assert_eq!(
+        lease.unwrap()["spec"]["leaseTransitions"],
+        i32::MAX,
+        "no more than it takes"
+    );
     controller.stop().await.unwrap();
+}
+
+#[test]
+fn a_leader_without_its_database_lets_one_lead_that_has_it_and_leads_not_again_before() {
+    const LISTENER: &str = "ptcp:6649:127.0.0.1";
+    let central = Central::start();
+    let place = central.machine().place();
+    let server = ApiServer::start_in(place);
+    server.apply(node("node-a", "192.0.2.1"));
+    central.open_northbound(LISTENER);
+    let start = |identity, port| {
+        let flags = format!("--nb-db tcp:127.0.0.1:6649 --metrics-address 127.0.0.1:{port}");
+        Controller::start(&central, &server, identity, &flags)
+    };
+    let first = start("first", 9413);
+    first.await_log("everything is as it should be");
+    let second = Controller::start(&central, &server, "second", "");
+    second.await_log("standing by");
+    let answer = |path| get_from(place, "127.0.0.1:9413", path).unwrap();
+    assert_eq!(answer("/readyz"), (200, "ok\n".to_owned()));
+
+    central.close_northbound(LISTENER);
+    second.await_log("everything is as it should be");
+    first.await_log("this controller does not lead any longer: the northbound database is away");
+    assert!(!first.stop().success());
+
+    // With neither lease nor database it waits for both.
+    let third = start("third", 9413);
+    second.stop();
+    third.await_log("the northbound database can't be read");
+    let (status, why) = answer("/readyz");
+    assert!(
+        status == 503 && why.starts_with("the northbound database tcp:127.0.0.1:6649: "),
+        "{why}"
+    );
+    let (status, alive) = answer("/healthz");
+    assert!(
+        status == 200 && alive.starts_with("ok, but not ready: "),
+        "{alive}"
+    );
+    let lease = || server.object("Lease", "kube-system", "podwire-controller");
+    let spec = || lease().unwrap()["spec"].clone();
+    assert_eq!(spec()["holderIdentity"], serde_json::Value::Null);
+    central.open_northbound(LISTENER);
+    third.await_log("everything is as it should be");
+    assert_eq!(spec()["leaseTransitions"], 2);
+    assert_eq!(answer("/readyz").0, 200);
+    third.stop();
 }

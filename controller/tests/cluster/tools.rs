@@ -141,9 +141,10 @@ async fn people_see_what_is_and_what_would_be_done() {
     central.nbctl("--wait=sb sync");
     let explain = |arguments: &[&str]| {
         let own = ["explain", "pod", "default/web"];
-        ask(&central, &server, &[&own[..], arguments].concat()).1
+        ask(&central, &server, &[&own[..], arguments].concat())
     };
-    let text = explain(&["--to", "default/db"]);
+    let (arrives, text) = explain(&["--to", "default/db"]);
+    assert!(arrives);
     for part in [
         "pod default/web on node node-a\n",
         "annotation 10.244.0.3/24 0a:58:0a:f4:00:03\n",
@@ -154,15 +155,18 @@ async fn people_see_what_is_and_what_would_be_done() {
     ] {
         assert!(text.contains(part), "{part} is not in {text}");
     }
-    let text = explain(&["--to", "10.96.0.10", "--port", "80"]);
+    let (arrives, text) = explain(&["--to", "10.96.0.10", "--port", "80"]);
     assert!(
-        text.contains("yes, it leaves the logical network at port default_db"),
+        arrives && text.contains("yes, it leaves the logical network at port default_db"),
         "{text}"
     );
-    let text = explain(&["--to", "10.96.0.11", "--port", "80"]);
-    assert!(text.contains("no, it is rejected"), "{text}");
-    let text = explain(&["--to", "10.244.1.77"]);
-    assert!(text.contains("it sends an ARP or ND request"), "{text}");
+    let (arrives, text) = explain(&["--to", "10.96.0.11", "--port", "80"]);
+    assert!(!arrives && text.contains("no, it is rejected"), "{text}");
+    let (arrives, text) = explain(&["--to", "10.244.1.77"]);
+    assert!(
+        !arrives && text.contains("it sends an ARP or ND request"),
+        "{text}"
+    );
     let (_, text) = ask(&central, &server, &["explain", "pod", "default/db"]);
     assert!(
         text.contains("service    default/front 10.96.0.10 80/TCP to 8080: ready"),
@@ -203,4 +207,23 @@ async fn the_metrics_say_what_was_done() {
     assert_eq!(page("/healthz"), "ok\n");
     assert!(page("/").contains("/metrics"));
     controller.stop().await.unwrap();
+}
+
+#[test]
+fn commands_name_the_server_that_they_can_t_reach_and_how_long_they_tried() {
+    let (central, server) = (Central::start(), ApiServer::start());
+    let explain = ["explain", "pod", "default/web"];
+    for command in [&["status"][..], &explain, &["--dry-run"]] {
+        let away = [command, &["--nb-db", "unix:/run/none.sock"]].concat();
+        let (is_well, told) = ask(&central, &server, &away);
+        let expected = "the northbound database unix:/run/none.sock (--nb-db) can't be reached \
+                        within 5 s: ";
+        assert!(!is_well && told.contains(expected), "{told}");
+        // Nobody listens on port 1.
+        let away = [command, &["--k8s-apiserver", "http://127.0.0.1:1"]].concat();
+        let (is_well, told) = ask(&central, &server, &away);
+        let expected = "the API server http://127.0.0.1:1 can't be reached within 5 s: ";
+        assert!(!is_well && told.contains(expected), "{told}");
+    }
+    assert_eq!(server.events(), Vec::<Value>::new());
 }

@@ -165,10 +165,29 @@ impl Central {
     #[track_caller]
     pub fn drop_clients(&self) {
         for server in &ovn::lock(&self.databases)[..2] {
-            let socket = format!("{RUN_DIR}/ovsdb-server.{}.ctl", server.pid());
-            let arguments = format!("-t {socket} ovsdb-server/reconnect");
-            self.machine().run("ovs-appctl", arguments);
+            self.command_of(server, "reconnect");
         }
+    }
+
+    /// Opens a port of the northbound database, such as `ptcp:6649:127.0.0.1`.
+    #[track_caller]
+    pub fn open_northbound(&self, listener: &str) {
+        let command = format!("add-remote {listener}");
+        self.command_of(&ovn::lock(&self.databases)[0], &command);
+    }
+
+    /// Closes one, with its connections.
+    #[track_caller]
+    pub fn close_northbound(&self, listener: &str) {
+        let command = format!("remove-remote {listener}");
+        self.command_of(&ovn::lock(&self.databases)[0], &command);
+    }
+
+    #[track_caller]
+    fn command_of(&self, server: &Daemon, command: &str) {
+        let socket = format!("{RUN_DIR}/ovsdb-server.{}.ctl", server.pid());
+        let arguments = format!("-t {socket} ovsdb-server/{command}");
+        self.machine().run("ovs-appctl", arguments);
     }
 
     /// Starts what the unit podwire-southbound.service starts.
