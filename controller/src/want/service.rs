@@ -26,7 +26,7 @@ pub fn service<'a>(
             let mut row = Row::new(Table::LoadBalancer, full_name)
                 .set("protocol", protocol.to_lowercase())
                 .set("vips", Value::map(vips))
-                .set("options", options())
+                .set("options", options(protocol))
                 .set("selection_fields", selection_fields(service));
             row.external_ids = vec![
                 ("k8s.ovn.org/kind", "Service".to_owned()),
@@ -127,14 +127,19 @@ fn is_of_a_host(address: &IpAddr) -> bool {
     address.is_loopback() || address.is_unspecified()
 }
 
-fn options() -> Value {
-    Value::map([
+/// Clients that talk to an endpoint that is gone are to reach another: by UDP ovn-controller ends
+/// their connections (`ct_flush`, from OVN 23.03.1 on). By TCP they end by themselves, and a pod
+/// that terminates still answers by those that it has.
+fn options(protocol: &str) -> Value {
+    let flush = (protocol == "UDP").then_some(("ct_flush", "true"));
+    let all = [
         ("reject", "true"),
         ("event", "false"),
         ("skip_snat", "false"),
         ("neighbor_responder", "none"),
         ("hairpin_snat_ip", "169.254.169.5 fd69::5"),
-    ])
+    ];
+    Value::map(all.into_iter().chain(flush))
 }
 
 /// Affinity: the fields that select the endpoint. `affinity_timeout` would also keep the time, but

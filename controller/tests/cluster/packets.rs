@@ -1,10 +1,10 @@
 //! What the rows are for: packets between pods on two nodes, and to services.
 
 use std::io::{ErrorKind, Read as _, Write as _};
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsRawFd as _;
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::sys::socket::{Shutdown, shutdown};
 use podwire_tests::apiserver::{ApiServer, endpoints, node, pod_on, service};
@@ -276,6 +276,80 @@ async fn a_service_of_both_families_and_protocols_leads_to_its_endpoint_by_each(
         traffic::tcp_echo_by(client.place(), web.place(), listening, by, 1 << 16).unwrap();
         traffic::udp_echo_by(client.place(), web.place(), listening, by, 1000).unwrap();
     }
+    drop(agents);
+    controller.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_talks_to_an_endpoint_that_goes_talks_to_another_by_udp_and_stays_by_tcp() {
+    let (network, controller) = Network::start(&[]);
+    let agents = network.start_agents();
+    let (client, _) = network.pod(0, "client");
+    let (a, a_address) = network.pod(0, "a");
+    let (b, b_address) = network.pod(1, "b");
+    let protocols = ["TCP", "UDP"];
+    let ports = |number: u16| {
+        let port =
+            |protocol: &str| json!({ "name": protocol, "protocol": protocol, "port": number });
+        Value::from_iter(protocols.map(port))
+    };
+    let mut service = service("default", "s", "10.96.0.30", 80);
+    service["spec"]["ports"] = ports(80);
+    network.server.apply(service);
+    let lead_to = |address: IpAddr| {
+        let mut slice = endpoints("default", "s", &[&address.to_string()], 8080);
+        slice["ports"] = ports(8080);
+        network.server.apply(slice);
+        for protocol in protocols {
+            let row = format!("Service_default/s_{protocol}_cluster");
+            let vips = json!(["map", [["10.96.0.30:80", format!("{address}:8080")]]]);
+            let condition = json!([["name", "==", row], ["vips", "==", vips]]);
+            let northbound = network.central.northbound();
+            northbound
+                .wait("Load_Balancer", condition, "!=", &["name"], json!([]))
+                .unwrap();
+        }
+        network.central.sync();
+    };
+    let server = |pod: &Pod<'_>, address: IpAddr| {
+        let socket = pod.place().run(|| UdpSocket::bind((address, 8080)));
+        let socket = socket.unwrap();
+        socket
+            .set_read_timeout(Some(Duration::from_millis(100)))
+            .unwrap();
+        socket
+    };
+    let servers = [server(&a, a_address), server(&b, b_address)];
+    let vip: SocketAddr = "10.96.0.30:80".parse().unwrap();
+    let socket = client.place().run(|| UdpSocket::bind("0.0.0.0:0")).unwrap();
+    // Until a server hears it: what is sent again and again keeps its connection.
+    let talk = |server: &UdpSocket| {
+        let until = Instant::now() + Duration::from_secs(10);
+        loop {
+            socket.send_to(b"hello", vip).unwrap();
+            if let Ok((_, from)) = server.recv_from(&mut [0; 16]) {
+                return server.send_to(b"hello", from).unwrap();
+            }
+            assert!(Instant::now() < until, "the client's datagrams don't come");
+        }
+    };
+    lead_to(a_address);
+    traffic::ping_until_answered(client.place(), b_address).unwrap();
+    talk(&servers[0]);
+    let listener = a
+        .place()
+        .run(|| TcpListener::bind((a_address, 8080)))
+        .unwrap();
+    let mut stream = client.place().run(|| TcpStream::connect(vip)).unwrap();
+    let (mut accepted, _) = listener.accept().unwrap();
+
+    lead_to(b_address);
+    talk(&servers[1]);
+    // A pod that ends may still answer by the connections that it has.
+    stream.write_all(b"hello").unwrap();
+    let limit = Some(Duration::from_secs(10));
+    accepted.set_read_timeout(limit).unwrap();
+    accepted.read_exact(&mut [0; 5]).unwrap();
     drop(agents);
     controller.stop().await.unwrap();
 }
