@@ -255,11 +255,6 @@ impl SettingsArgs {
             ("--ovn-option", self.ovn_options.first()),
         ];
         match self.mode {
-            Mode::Plain if !by_api => {
-                let problem = "the other nodes are known from the Kubernetes API: name it by \
-                               --kubeconfig, --k8s-apiserver or --in-cluster";
-                Err(bad("--mode", "plain", problem))
-            }
             Mode::Plain => match only_ovn
                 .iter()
                 .find_map(|(flag, value)| Some((flag, value.as_ref()?)))
@@ -268,7 +263,13 @@ impl SettingsArgs {
                     let problem = "it is for OVN: omit it, or use --mode ovn";
                     Err(bad(flag, value, problem))
                 }
-                None => Ok(()),
+                None if by_api => Ok(()),
+                None => {
+                    let problem = "the other nodes are known from the Kubernetes API: name it by \
+                                   --kubeconfig, --k8s-apiserver or --in-cluster, or use --mode \
+                                   ovn";
+                    Err(bad("--mode", "plain", problem))
+                }
             },
             Mode::Ovn if self.always_tunnel => {
                 let problem = "OVN always uses tunnels: omit it, or use --mode plain";

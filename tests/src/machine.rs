@@ -17,7 +17,8 @@ use crate::{NodeRun, TestNode, agent_binary, faulty_agent_binary};
 const LIMIT: Duration = Duration::from_secs(90);
 
 /// The subnets and places that every machine is told, unless a test says otherwise.
-const SETTINGS: [(&str, &[&str]); 5] = [
+const SETTINGS: [(&str, &[&str]); 6] = [
+    ("--mode", &["ovn"]),
     ("--node-name", &["node-a"]),
     ("--node-subnet", &["10.244.1.0/24", "fd00:10:244:1::/64"]),
     ("--cluster-subnet", &["10.244.0.0/16", "fd00:10:244::/48"]),

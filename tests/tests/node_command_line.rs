@@ -60,7 +60,8 @@ fn ovnkube_s_command_for_a_node_makes_it_one_keeps_it_and_removes_it() {
     await_well(
         node,
         format!(
-            "node show --node-name node-a --k8s-apiserver {url} --cluster-subnet 10.244.0.0/16 \
+            "node show --mode ovn --node-name node-a --k8s-apiserver {url} \
+             --cluster-subnet 10.244.0.0/16 \
              --service-cidr 10.96.0.0/16 --ovn-remote tcp:192.0.2.9:6642 --encap-ip 192.0.2.11 \
              --mtu 1350 --ovn-option ovn-limit-lflow-cache=1000"
         ),
@@ -129,7 +130,9 @@ fn settings_come_from_the_files_that_are_there_and_a_bad_one_is_named_with_its_f
     );
     let files = "--config /run/podwire.toml --config-file /run/ovn_k8s.conf";
     let podwire = |verb: &str, more: &str| {
-        node.podwire(format!("node {verb} --node-name node-a {files} {more}"))
+        node.podwire(format!(
+            "node {verb} --mode ovn --node-name node-a {files} {more}"
+        ))
     };
     let planned = podwire("plan", "").stdout;
     for said in [

@@ -11,7 +11,7 @@ fn host_and_pod_reach_each_other_and_the_pod_reaches_the_outside() {
     node.make_bridge();
     node.start_controller();
     let init = format!(
-        "node init --node-name node-a --interface {} --node-subnet 10.128.1.0/24 \
+        "node init --mode ovn --node-name node-a --interface {} --node-subnet 10.128.1.0/24 \
          --cluster-subnet 10.128.0.0/14 --service-cidr 10.96.0.0/16 \
          --ovn-remote tcp:172.31.0.1:6642",
         node.uplink()
@@ -73,7 +73,8 @@ fn a_machine_that_is_another_s_twin_is_refused_before_anything_is_changed() {
     let uplink = node.uplink();
     let podwire = |verb| {
         node.podwire(format!(
-            "node {verb} --node-name node-a --interface {uplink} --node-subnet 10.128.1.0/24 \
+            "node {verb} --mode ovn --node-name node-a --interface {uplink} \
+             --node-subnet 10.128.1.0/24 \
              --ovn-remote tcp:172.31.0.1:6642"
         ))
     };

@@ -73,6 +73,8 @@ fn a_southbound_database_behind_tls_is_asked_and_joined_by_the_keys_that_are_nam
     let settings = [
         "--node-name",
         "node-a",
+        "--mode",
+        "ovn",
         "--interface",
         node.uplink(),
         "--node-subnet",

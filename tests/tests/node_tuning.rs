@@ -82,6 +82,8 @@ fn tunnels_end_at_the_udp_port_that_is_named_also_after_ovn_controller_makes_its
         let words = [
             "node",
             verb,
+            "--mode",
+            "ovn",
             "--node-name",
             name,
             "--interface",

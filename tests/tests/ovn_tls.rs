@@ -234,7 +234,7 @@ fn the_node_role_sets_its_tunnel_s_port_and_leaves_as_its_own_chassis() {
     node.set_key("system-id", "node-a");
     let [key, certificate, ca] = keys.of("chassis/node-a");
     let init = format!(
-        "node init --node-name node-a --interface {} --node-subnet 10.128.1.0/24 \
+        "node init --mode ovn --node-name node-a --interface {} --node-subnet 10.128.1.0/24 \
          --ovn-remote {CHASSIS_REMOTE} --encap-port 6082 --ovn-private-key {key} \
          --ovn-certificate {certificate} --ovn-ca-cert {ca}",
         node.uplink()

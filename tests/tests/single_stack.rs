@@ -60,7 +60,8 @@ impl<'n> Member<'n> {
         let name = &*node.name;
         server.apply(apiserver::node(name, &family.of(node).to_string()));
         let line = format!(
-            "node run --node-name {name} --interface {} --cluster-subnet {} --service-cidr {} \
+            "node run --mode ovn --node-name {name} --interface {} --cluster-subnet {} \
+             --service-cidr {} \
              --ovn-remote tcp:{} --k8s-apiserver {}",
             node.uplink(),
             family.cluster_subnet,

@@ -87,8 +87,8 @@ pub fn node_line(node: &ArgMatches) -> Result<Option<RoleLine>, LoadError> {
 pub struct RoleCommand {
     /// The arguments of `podwire`.
     pub arguments: Vec<OsString>,
-    /// A variable for its environment: the token.
-    pub variable: Option<(&'static str, String)>,
+    /// Variables for its environment: the token, and what follows from flags unless set elsewhere.
+    pub variables: Vec<(String, String)>,
 }
 
 impl OvnkubeCommand {
@@ -96,13 +96,22 @@ impl OvnkubeCommand {
     pub fn role(&self) -> RoleCommand {
         let verb = if self.cleans_up { "cleanup" } else { "run" };
         let mut arguments: Vec<OsString> = ["node", verb].map(Into::into).into();
-        let mut variable = None;
+        let mut variables = Vec::new();
         for (flag, value) in self.flags(verb) {
             // Everybody can read another process' arguments.
             let hides = flag == TOKEN_FLAG && !self.cleans_up;
             let shown = if hides { HIDDEN } else { value.as_str() };
             arguments.push(format!("{flag}={shown}").into());
-            variable = variable.or(hides.then_some((TOKEN_VARIABLE, value)));
+            if hides {
+                variables.push((TOKEN_VARIABLE.to_owned(), value));
+            }
+        }
+        for (key, given) in &self.agent.implied {
+            if let Some(setting) = settings(verb).find(key)
+                && std::env::var_os(&setting.variable).is_none()
+            {
+                variables.push((setting.variable.clone(), given.values.concat()));
+            }
         }
         arguments.push(match self.cleans_up {
             true => "--cluster".into(),
@@ -110,7 +119,7 @@ impl OvnkubeCommand {
         });
         RoleCommand {
             arguments,
-            variable,
+            variables,
         }
     }
 

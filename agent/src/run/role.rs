@@ -28,7 +28,7 @@ impl Role {
         for of_manager in ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"] {
             command.env_remove(of_manager);
         }
-        command.envs(role.variable.clone());
+        command.envs(role.variables.iter().cloned());
         let child = command.stdin(OwnedFd::from(theirs)).spawn()?;
         tracing::info!(pid = child.id(), "started the node role");
         Ok(Self(ours))

@@ -15,7 +15,7 @@ pub(crate) struct SettingsArgs {
     #[arg(
         long,
         value_name = "MODE",
-        default_value = "ovn",
+        default_value = "plain",
         env = "PODWIRE_MODE",
         hide_possible_values = true
     )]

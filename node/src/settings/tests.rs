@@ -9,7 +9,7 @@ struct Line {
 }
 
 fn check(flags: &[&str]) -> Result<Settings, String> {
-    let line = ["podwire"].iter().chain(flags);
+    let line = ["podwire", "--mode", "ovn"].iter().chain(flags);
     let line = Line::try_parse_from(line).unwrap();
     line.settings
         .check(false)
@@ -116,6 +116,29 @@ fn a_flag_that_can_not_be_is_named_with_its_value_and_what_would_do() {
     ] {
         assert_eq!(check(flags).unwrap_err(), said);
     }
+}
+
+/// As of the agent, whose variable it is too.
+#[test]
+fn without_a_mode_it_is_plain_and_what_is_for_ovn_says_so() {
+    let check = |flags: &[&str], by_api| {
+        let line = Line::try_parse_from(["podwire"].iter().chain(flags)).unwrap();
+        let checked = line.settings.check(by_api);
+        checked
+            .map(|settings| settings.mode)
+            .map_err(|error| error.to_string())
+    };
+    assert_eq!(check(&[], true), Ok(Mode::Plain));
+    let remote = ["--ovn-remote", "tcp:192.0.2.9:6642"];
+    let said = "--ovn-remote tcp:192.0.2.9:6642: it is for OVN: omit it, or use --mode ovn";
+    for by_api in [true, false] {
+        assert_eq!(check(&remote, by_api).unwrap_err(), said);
+    }
+    let said = check(&[], false).unwrap_err();
+    assert!(
+        said.starts_with("--mode plain: the other nodes are known from"),
+        "{said}"
+    );
 }
 
 #[test]

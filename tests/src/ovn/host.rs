@@ -217,7 +217,7 @@ impl OvnNode {
             ),
         };
         let line = format!(
-            "node {verb} --node-name {name} --interface {uplink} {subnets} --mtu 1400 \
+            "node {verb} --mode ovn --node-name {name} --interface {uplink} {subnets} --mtu 1400 \
              --cluster-subnet 10.128.0.0/14 --cluster-subnet fd00:10:128::/48 \
              --service-cidr 10.96.0.0/16 --service-cidr fd00:10:96::/112 \
              --ovn-remote tcp:172.31.0.1:6642"

@@ -249,7 +249,11 @@ fn ovnkube_s_flags_are_the_role_s_too() {
          --ovn-remote=tcp:192.0.2.9:6642 --service-cidr=172.30.0.0/16 \
          --config-file=/etc/ovn_k8s.conf --until-stdin-ends"
     );
-    assert_eq!(role.variable, Some((TOKEN_VARIABLE, "secret".to_owned())));
+    let variables = [(TOKEN_VARIABLE, "secret"), ("PODWIRE_MODE", "ovn")];
+    assert_eq!(
+        role.variables,
+        variables.map(|(name, value)| (name.to_owned(), value.to_owned()))
+    );
     let role = ovnkube("-cleanup-node node-1 -mtu=1350 -k8s-kubeconfig=/k");
     assert_eq!(
         role.unwrap().arguments.join(OsStr::new(" ")),

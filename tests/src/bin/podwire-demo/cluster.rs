@@ -198,7 +198,8 @@ fn join<'node>(
         || {
             let [access, value] = api.node_flags(node);
             let line = format!(
-                "node run --node-name {name} --interface {} --cluster-subnet 10.244.0.0/16 \
+                "node run --mode ovn --node-name {name} --interface {} \
+                 --cluster-subnet 10.244.0.0/16 \
                  --service-cidr 10.96.0.0/16 --ovn-remote tcp:{CENTRAL}:6642 {access} {value}",
                 node.uplink()
             );
