@@ -130,6 +130,12 @@ test-cluster: root image kubernetes ## podwire in a real Kubernetes: pods by a D
 	@.ci/test-cluster target/kubernetes target/image/podwire-$(VERSION)-*.oci.tar target/image/podwire-controller-$(VERSION)-*.oci.tar
 	@$(MAKE) --no-print-directory demo-cluster
 
+# Debian's source is too old for these policies: any newer build serves, beside etcd and kubectl.
+.PHONY: test-admission
+test-admission: root ## the admission policies in an API server of 1.30 or later: KUBERNETES= a directory with kube-apiserver, etcd, kubectl
+	@.ci/packages openssl jq curl iproute2 util-linux
+	@.ci/test-admission $(KUBERNETES)
+
 .PHONY: soak
 soak: root ## random verbs for hundreds of pods while everything is killed at random; DURATION= seconds
 	@.ci/packages $(DEMO_PACKAGES)

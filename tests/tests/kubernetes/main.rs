@@ -15,6 +15,9 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use k8s_openapi::api::admissionregistration::v1::{
+    ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
+};
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{ServiceAccount, Toleration};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
@@ -78,6 +81,21 @@ fn every_field_is_one_that_kubernetes_knows_and_every_reference_leads_somewhere(
         );
         config(&objects, "podwire-network");
     }
+}
+
+#[test]
+fn every_field_of_the_admission_policies_is_one_that_kubernetes_knows() {
+    let objects = render(&manifests().with_file_name("admission"));
+    let policies = of_kind::<ValidatingAdmissionPolicy>(&objects, "ValidatingAdmissionPolicy");
+    let bindings =
+        of_kind::<ValidatingAdmissionPolicyBinding>(&objects, "ValidatingAdmissionPolicyBinding");
+    let names: Vec<_> = policies.into_iter().map(|it| it.metadata.name).collect();
+    let bound: Vec<_> = bindings
+        .into_iter()
+        .map(|binding| binding.spec.unwrap().policy_name)
+        .collect();
+    assert_eq!(names, bound);
+    assert_eq!(names.len(), 2);
 }
 
 #[test]
