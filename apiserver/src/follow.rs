@@ -8,61 +8,87 @@ use futures_util::{Stream, StreamExt as _};
 use tokio::sync::mpsc;
 use tracing::warn;
 
+use crate::object::{Object, Reference};
+use crate::unread::Unread;
 use crate::watch::Event;
 
-/// Sends each change of an object, by its name, until nobody takes them; without an object when it
-/// is gone, or no longer of interest. `listed` follows once, when all objects have been sent.
-pub async fn follow<K, N, V, C>(
-    events: impl Stream<Item = Event<K>>,
-    changes: mpsc::Sender<C>,
-    name: fn(&K) -> N,
-    reduce: fn(&K) -> Option<V>,
-    change: fn(N, Option<V>) -> C,
-    listed: C,
-) where
-    N: Clone + Eq + Hash,
-{
-    let mut known: HashSet<N> = HashSet::new();
-    let mut missing: HashSet<N> = HashSet::new();
-    let mut listed = Some(listed);
-    let mut events = std::pin::pin!(events);
-    while let Some(event) = events.next().await {
-        let mut found = Vec::new();
-        match event {
-            Event::Listed(object) | Event::Applied(object) => {
-                let (name, object) = (name(&object), reduce(&object));
-                missing.remove(&name);
-                let is_known = match object {
-                    Some(_) => !known.insert(name.clone()),
-                    None => known.remove(&name),
-                };
-                if is_known || object.is_some() {
-                    found.push(change(name, object));
+/// How a kind's objects become changes.
+pub struct Follow<K, N, V, C> {
+    /// An object's name.
+    pub name: fn(&Reference) -> N,
+    /// What is needed of it; None if nothing is.
+    pub reduce: fn(&K) -> Option<V>,
+    /// The change: without an object when it is gone, or no longer of interest.
+    pub change: fn(N, Option<V>) -> C,
+    /// The change when it can't be read any more, for whoever needs to know.
+    pub unreadable: Option<fn(N) -> C>,
+    /// Follows once, when all objects have been sent.
+    pub listed: C,
+}
+
+impl<K: Object, N: Clone + Eq + Hash, V, C> Follow<K, N, V, C> {
+    /// Sends each change of an object until nobody takes them. An object that can't be read is
+    /// reported, and stays what it was.
+    pub async fn run(
+        self,
+        events: impl Stream<Item = Event<K>>,
+        changes: mpsc::Sender<C>,
+        unread: Unread,
+    ) {
+        let mut listed = Some(self.listed);
+        let mut known: HashSet<N> = HashSet::new();
+        let mut missing: HashSet<N> = HashSet::new();
+        let mut unreadable: HashSet<N> = HashSet::new();
+        let mut events = std::pin::pin!(events);
+        while let Some(event) = events.next().await {
+            let mut found = Vec::new();
+            match event {
+                Event::Listed(object) | Event::Applied(object) => {
+                    let name = (self.name)(&object.metadata().into());
+                    let object = (self.reduce)(&object);
+                    missing.remove(&name);
+                    let was_known = unreadable.remove(&name) | known.remove(&name);
+                    if object.is_some() {
+                        known.insert(name.clone());
+                    }
+                    if was_known || object.is_some() {
+                        found.push((self.change)(name, object));
+                    }
+                }
+                Event::Unreadable(what) => {
+                    let name = (self.name)(&what.object);
+                    missing.remove(&name);
+                    if unreadable.insert(name.clone()) {
+                        unread.report(what);
+                        found.extend(self.unreadable.map(|change| change(name)));
+                    }
+                }
+                Event::Deleted(object) => {
+                    let name = (self.name)(&object);
+                    if known.remove(&name) | unreadable.remove(&name) {
+                        found.push((self.change)(name, None));
+                    }
+                }
+                Event::Listing => missing.extend(known.union(&unreadable).cloned()),
+                Event::AllListed(_) => {
+                    for name in missing.drain() {
+                        known.remove(&name);
+                        unreadable.remove(&name);
+                        found.push((self.change)(name, None));
+                    }
+                    found.extend(listed.take());
+                }
+                Event::Watching | Event::Bookmark(_) => {}
+                Event::Failed(failure) => {
+                    let kind = K::KIND;
+                    warn!(kind, error = %failure, "the watch broke; it starts again");
                 }
             }
-            Event::Deleted(object) => {
-                let name = name(&object);
-                if known.remove(&name) {
-                    found.push(change(name, None));
+            unread.count(K::KIND, unreadable.len());
+            for one in found {
+                if changes.send(one).await.is_err() {
+                    return;
                 }
-            }
-            Event::Listing => missing.clone_from(&known),
-            Event::AllListed(_) => {
-                for name in missing.drain() {
-                    known.remove(&name);
-                    found.push(change(name, None));
-                }
-                found.extend(listed.take());
-            }
-            Event::Watching | Event::Bookmark(_) => {}
-            Event::Failed(failure) => {
-                let kind = std::any::type_name::<K>().rsplit("::").next();
-                warn!(kind, error = %failure, "the watch broke; it starts again");
-            }
-        }
-        for one in found {
-            if changes.send(one).await.is_err() {
-                return;
             }
         }
     }

@@ -5,15 +5,17 @@
 //! are made a few times an hour. What the server sends is limited (`bounds`).
 
 pub mod bounds;
+pub mod event;
 mod follow;
 pub mod kubeconfig;
-mod slices;
+pub mod object;
 mod status;
+mod unread;
 pub mod watch;
 
-pub use follow::follow;
-pub use slices::endpoint_slices;
+pub use follow::Follow;
 pub use status::patch_status;
+pub use unread::Unread;
 
 use std::error::Error;
 use std::fmt;

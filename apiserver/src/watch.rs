@@ -7,20 +7,25 @@
 
 mod pause;
 
-use std::collections::VecDeque;
 use std::error::Error;
-use std::fmt::Debug;
+use std::io;
+use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
+use std::vec::IntoIter;
 
+use futures_util::AsyncBufReadExt as _;
 use futures_util::stream::{BoxStream, Stream, StreamExt as _, unfold};
-use k8s_openapi::NamespaceResourceScope;
-use kube::api::{ListParams, WatchEvent, WatchParams};
-use kube::{Api, Client, Resource};
-use serde::de::DeserializeOwned;
+use kube::Client;
+use kube::api::{ListParams, WatchParams};
+use kube::core::Request;
+use serde::Deserialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use crate::object::{Object, Reference, Unreadable, or_default, path, read};
 use crate::{Access, AccessError, brief, client, with_causes};
 use pause::Pause;
 
@@ -66,8 +71,10 @@ impl Connect for Client {
 pub struct Selection {
     /// A field selector; empty for all objects.
     pub fields: String,
-    /// The namespace, for a watch of one namespace.
+    /// The only namespace; empty for all.
     pub namespace: String,
+    /// Another version of the objects' API, whose fields are the same.
+    pub api: Option<&'static str>,
     /// Number of objects per page of the list.
     pub page: u32,
 }
@@ -78,6 +85,7 @@ impl Default for Selection {
         Self {
             fields: String::new(),
             namespace: String::new(),
+            api: None,
             page: 100,
         }
     }
@@ -108,7 +116,10 @@ pub enum Event<K> {
     /// An object was created or modified.
     Applied(K),
     /// An object was deleted, or is no longer selected.
-    Deleted(K),
+    Deleted(Reference),
+    /// An object of the list, or one that was created or modified, can't be read. The watch goes on
+    /// behind it.
+    Unreadable(Unreadable),
     /// Nothing changed up to this resourceVersion.
     Bookmark(String),
     /// The server could not be reached, refused, or sent something unusable. The watch retries.
@@ -124,26 +135,9 @@ pub struct Failure {
     status: Option<u16>,
 }
 
-impl<K> Event<K> {
-    /// The same event with its object converted.
-    pub fn map<T>(self, form: impl FnOnce(K) -> T) -> Event<T> {
-        match self {
-            Self::Listing => Event::Listing,
-            Self::Listed(object) => Event::Listed(form(object)),
-            Self::AllListed(version) => Event::AllListed(version),
-            Self::Watching => Event::Watching,
-            Self::Applied(object) => Event::Applied(form(object)),
-            Self::Deleted(object) => Event::Deleted(form(object)),
-            Self::Bookmark(version) => Event::Bookmark(version),
-            Self::Failed(failure) => Event::Failed(failure),
-        }
-    }
-}
-
-/// A watch of the objects of one kind. For a `PartialObjectMeta`, only metadata is requested.
+/// A watch of the objects of one kind.
 pub struct Watch<K, C> {
     connect: C,
-    api: fn(Client, &Selection) -> Api<K>,
     selection: Selection,
     /// Shortens a pause to a second: somebody waits for an object.
     nudge: Option<Arc<Notify>>,
@@ -152,62 +146,73 @@ pub struct Watch<K, C> {
     version: Option<String>,
     /// The version of the event last reported, until it is accepted.
     reported: Option<String>,
-    state: State<K>,
+    state: State,
+    kind: PhantomData<fn() -> K>,
 }
 
-enum State<K> {
+enum State {
     Disconnected,
     Paused,
-    Connected(Api<K>),
-    Listing(Api<K>, Listing<K>),
+    Connected(Client),
+    Listing(Client, Listing),
     /// The flag tells whether the list is current.
-    Listed(Api<K>, bool),
-    Watching(Api<K>, Watching<K>),
+    Listed(Client, bool),
+    Watching(Client, Watching),
 }
 
-struct Listing<K> {
+struct Listing {
     parameters: ListParams,
-    page: VecDeque<K>,
+    page: IntoIter<Box<RawValue>>,
     pages: usize,
     /// From the last page.
     version: Option<String>,
 }
 
-struct Watching<K> {
-    events: BoxStream<'static, kube::Result<WatchEvent<K>>>,
+struct Watching {
+    lines: BoxStream<'static, io::Result<String>>,
     began: Instant,
     heard: bool,
     is_fresh: bool,
 }
 
-impl<K, C> Watch<K, C>
-where
-    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
-    C: Connect,
-{
-    /// In all namespaces. The server is contacted when the first event is requested.
+/// A page of a list.
+#[derive(Deserialize)]
+struct Page {
+    #[serde(default, deserialize_with = "or_default")]
+    metadata: PageMetadata,
+    #[serde(default, deserialize_with = "or_default")]
+    items: Vec<Box<RawValue>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct PageMetadata {
+    #[serde(deserialize_with = "or_default")]
+    resource_version: String,
+    /// Empty on the last page.
+    #[serde(rename = "continue", deserialize_with = "or_default")]
+    next: String,
+}
+
+/// A line of a watch.
+#[derive(Deserialize)]
+struct Line {
+    r#type: String,
+    object: Box<RawValue>,
+}
+
+impl<K: Object, C: Connect> Watch<K, C> {
+    /// The server is contacted when the first event is requested.
     pub fn new(connect: C, selection: Selection) -> Self {
         Self {
             connect,
-            api: |client, _| Api::all(client),
             selection,
             nudge: None,
             pause: Pause::default(),
             version: None,
             reported: None,
             state: State::Disconnected,
-        }
-    }
-
-    /// In the selection's namespace only.
-    #[must_use]
-    pub fn namespaced(self) -> Self
-    where
-        K: Resource<Scope = NamespaceResourceScope>,
-    {
-        Self {
-            api: |client, selection| Api::namespaced(client, &selection.namespace),
-            ..self
+            kind: PhantomData,
         }
     }
 
@@ -258,44 +263,52 @@ where
             State::Disconnected => {
                 let client = self.connect.connect().await;
                 let client = client.map_err(|error| Failure::of(&error))?;
-                self.state = State::Connected((self.api)(client, &self.selection));
+                self.state = State::Connected(client);
                 Ok(None)
             }
-            State::Connected(api) if self.version.is_some() => {
-                self.state = State::Listed(api, false);
+            State::Connected(client) if self.version.is_some() => {
+                self.state = State::Listed(client, false);
                 Ok(None)
             }
-            State::Connected(api) => {
+            State::Connected(client) => {
                 let parameters = ListParams::default()
                     .fields(&self.selection.fields)
                     .limit(self.selection.page);
                 let listing = Listing {
                     parameters,
-                    page: VecDeque::new(),
+                    page: Vec::new().into_iter(),
                     pages: 0,
                     version: None,
                 };
-                self.state = State::Listing(api, listing);
+                self.state = State::Listing(client, listing);
                 Ok(Some(Event::Listing))
             }
-            State::Listing(api, listing) => self.list(api, listing).await,
-            State::Listed(api, is_fresh) => self.begin(api, is_fresh).await,
-            State::Watching(api, watching) => self.follow(api, watching).await,
+            State::Listing(client, listing) => self.list(client, listing).await,
+            State::Listed(client, is_fresh) => self.begin(client, is_fresh).await,
+            State::Watching(client, watching) => self.follow(client, watching).await,
         }
+    }
+
+    fn requests(&self) -> Request {
+        let api = self.selection.api.unwrap_or(K::API);
+        Request::new(path::<K>(api, &self.selection.namespace))
     }
 
     async fn list(
         &mut self,
-        api: Api<K>,
-        mut listing: Listing<K>,
+        client: Client,
+        mut listing: Listing,
     ) -> Result<Option<Event<K>>, Failure> {
-        if let Some(object) = listing.page.pop_front() {
-            self.state = State::Listing(api, listing);
-            return Ok(Some(Event::Listed(object)));
+        if let Some(object) = listing.page.next() {
+            self.state = State::Listing(client, listing);
+            return Ok(Some(match read(&object) {
+                Ok(object) => Event::Listed(object),
+                Err(unreadable) => Event::Unreadable(unreadable),
+            }));
         }
         if let Some(version) = listing.version {
             self.reported = Some(version.clone());
-            self.state = State::Listed(api, true);
+            self.state = State::Listed(client, true);
             return Ok(Some(Event::AllListed(version)));
         }
         if listing.pages == MOST_PAGES {
@@ -303,97 +316,118 @@ where
                 "the server's list does not end: it has more than {MOST_PAGES} pages"
             )));
         }
-        let page = in_time(api.list(&listing.parameters)).await?;
+        let request = match K::IS_METADATA {
+            true => self.requests().list_metadata(&listing.parameters),
+            false => self.requests().list(&listing.parameters),
+        };
+        let request = request.map_err(|error| Failure::of(&error))?;
+        let page = in_time(client.request_text(request)).await?;
+        let page: Page = serde_json::from_str(&page)
+            .map_err(|error| Failure::new(format!("not a list: {}", brief(&error))))?;
         listing.pages += 1;
-        listing.page = page.items.into();
-        match page.metadata.continue_.filter(|token| !token.is_empty()) {
-            Some(token) if token.len() > LONGEST_CONTINUE => {
-                return Err(Failure::too_long("token of the next page", &token));
-            }
-            Some(token) => listing.parameters.continue_token = Some(token),
-            None => {
-                let version = page.metadata.resource_version.unwrap_or_default();
-                listing.version = Some(bounded(version)?);
-            }
+        listing.page = page.items.into_iter();
+        let next = page.metadata.next;
+        match next.len() {
+            0 => listing.version = Some(bounded(page.metadata.resource_version)?),
+            1..=LONGEST_CONTINUE => listing.parameters.continue_token = Some(next),
+            _ => return Err(Failure::too_long("token of the next page", &next)),
         }
-        self.state = State::Listing(api, listing);
+        self.state = State::Listing(client, listing);
         Ok(None)
     }
 
-    async fn begin(&mut self, api: Api<K>, is_fresh: bool) -> Result<Option<Event<K>>, Failure> {
+    async fn begin(&mut self, client: Client, is_fresh: bool) -> Result<Option<Event<K>>, Failure> {
         let parameters = WatchParams::default()
             .fields(&self.selection.fields)
             .timeout(WATCH_SECONDS);
         let version = self.version.clone().unwrap_or_default();
-        match in_time(api.watch(&parameters, &version)).await {
-            Ok(events) => {
+        let request = match K::IS_METADATA {
+            true => self.requests().watch_metadata(&parameters, &version),
+            false => self.requests().watch(&parameters, &version),
+        };
+        let request = request.map_err(|error| Failure::of(&error))?;
+        match in_time(client.request_stream(request)).await {
+            Ok(answer) => {
                 let watching = Watching {
-                    events: events.boxed(),
+                    lines: answer.lines().boxed(),
                     began: Instant::now(),
                     heard: false,
                     is_fresh,
                 };
-                self.state = State::Watching(api, watching);
+                self.state = State::Watching(client, watching);
                 Ok(Some(Event::Watching))
             }
-            Err(failure) => self.expired_or(api, is_fresh, failure),
+            Err(failure) => self.expired_or(client, is_fresh, failure),
         }
     }
 
     async fn follow(
         &mut self,
-        api: Api<K>,
-        mut watching: Watching<K>,
+        client: Client,
+        mut watching: Watching,
     ) -> Result<Option<Event<K>>, Failure> {
-        let Ok(event) = tokio::time::timeout(SILENCE, watching.events.next()).await else {
-            let kind = K::kind(&());
+        let Ok(line) = tokio::time::timeout(SILENCE, watching.lines.next()).await else {
             let seconds = SILENCE.as_secs();
-            tracing::debug!(%kind, "nothing arrived for {seconds} s; watching again");
-            self.state = State::Listed(api, false);
+            tracing::debug!(
+                kind = K::KIND,
+                "nothing arrived for {seconds} s; watching again"
+            );
+            self.state = State::Listed(client, false);
             return Ok(None);
         };
-        let event = match event {
-            Some(event) => event.map_err(|error| Failure::of(&error))?,
-            None => {
+        let line = line.transpose().map_err(|error| Failure::of(&error))?;
+        let line = match line.map(|line| serde_json::from_str::<Line>(&line)) {
+            Some(Ok(line)) => line,
+            Some(Err(error)) if !error.is_eof() => {
+                return Err(Failure::new(format!("not a watch: {}", brief(&error))));
+            }
+            // The end, perhaps within a line.
+            _ => {
                 let is_short = watching.began.elapsed() < SHORTEST_WATCH;
                 if is_short && !watching.heard {
                     return Err(Failure::new("the server ended the watch at once"));
                 }
                 self.state = match is_short {
                     true => State::Paused,
-                    false => State::Listed(api, false),
+                    false => State::Listed(client, false),
                 };
                 return Ok(None);
             }
         };
-        let (version, event) = match event {
-            WatchEvent::Added(object) | WatchEvent::Modified(object) => (
-                object.meta().resource_version.clone(),
-                Event::Applied(object),
-            ),
-            WatchEvent::Deleted(object) => (
-                object.meta().resource_version.clone(),
-                Event::Deleted(object),
-            ),
-            WatchEvent::Bookmark(bookmark) => {
-                let version = bookmark.metadata.resource_version;
-                (Some(version.clone()), Event::Bookmark(version))
+        let (version, event) = match &*line.r#type {
+            "ADDED" | "MODIFIED" => match read::<K>(&line.object) {
+                Ok(object) => {
+                    let version = object.metadata().resource_version.clone();
+                    (version, Event::Applied(object))
+                }
+                Err(unreadable) => {
+                    let version = unreadable.object.resource_version.clone();
+                    (version, Event::Unreadable(unreadable))
+                }
+            },
+            "DELETED" => {
+                let object = Reference::of(&line.object);
+                (object.resource_version.clone(), Event::Deleted(object))
             }
-            WatchEvent::Error(status) => {
-                let failure = Failure {
-                    status: Some(status.code),
-                    ..Failure::new(format!(
-                        "the server ended the watch: {}",
-                        brief(&status.message)
-                    ))
-                };
-                return self.expired_or(api, watching.is_fresh && !watching.heard, failure);
+            "BOOKMARK" => {
+                let version = Reference::of(&line.object).resource_version;
+                (version.clone(), Event::Bookmark(version))
+            }
+            "ERROR" => {
+                let failure = Failure::of_status(&line.object);
+                return self.expired_or(client, watching.is_fresh && !watching.heard, failure);
+            }
+            other => {
+                return Err(Failure::new(format!(
+                    "the server sent an event of unknown type {}",
+                    brief(&other)
+                )));
             }
         };
         self.pause.reset();
         watching.heard = true;
-        self.reported = version.map(bounded).transpose()?;
-        self.state = State::Watching(api, watching);
+        self.reported = Some(bounded(version)?).filter(|version| !version.is_empty());
+        self.state = State::Watching(client, watching);
         Ok(Some(event))
     }
 
@@ -402,18 +436,22 @@ where
     /// now.
     fn expired_or(
         &mut self,
-        api: Api<K>,
+        client: Client,
         is_fresh: bool,
         failure: Failure,
     ) -> Result<Option<Event<K>>, Failure> {
         if failure.status != Some(GONE) {
             return Err(failure);
         }
-        tracing::debug!(kind = %K::kind(&()), version = self.version, "expired; listing again");
+        tracing::debug!(
+            kind = K::KIND,
+            version = self.version,
+            "expired; listing again"
+        );
         self.version = None;
         self.state = match is_fresh {
             true => State::Paused,
-            false => State::Connected(api),
+            false => State::Connected(client),
         };
         Ok(None)
     }
@@ -436,6 +474,28 @@ impl Failure {
         Self::new(with_causes(error))
     }
 
+    /// Of a Status that the server sent in a watch.
+    fn of_status(status: &RawValue) -> Self {
+        let status: Value = serde_json::from_str(status.get()).unwrap_or_default();
+        let text = |name: &str| status[name].as_str().unwrap_or_default().to_owned();
+        let code = status["code"].as_u64();
+        let code = code.and_then(|code| u16::try_from(code).ok()).unwrap_or(0);
+        Self::refused("ended the watch", code, &text("reason"), &text("message"))
+    }
+
+    fn refused(what: &str, code: u16, reason: &str, message: &str) -> Self {
+        let said = [reason, message].map(|text| brief(&text));
+        let said = match said.each_ref().map(String::as_str) {
+            ["", ""] => "it gave no reason".to_owned(),
+            ["", one] | [one, ""] => one.to_owned(),
+            [reason, message] => format!("{reason}: {message}"),
+        };
+        Self {
+            text: format!("the server {what} with status {code}: {said}"),
+            status: Some(code),
+        }
+    }
+
     fn too_long(what: &str, value: &str) -> Self {
         Self::new(format!("the server sent a {what} of {} bytes", value.len()))
     }
@@ -451,16 +511,13 @@ fn bounded(version: String) -> Result<String, Failure> {
 async fn in_time<T>(answer: impl Future<Output = kube::Result<T>>) -> Result<T, Failure> {
     match tokio::time::timeout(ANSWER_DEADLINE, answer).await {
         Ok(Ok(value)) => Ok(value),
-        Ok(Err(error)) => {
-            let status = match &error {
-                kube::Error::Api(status) => Some(status.code),
-                _ => None,
-            };
-            Err(Failure {
-                status,
-                ..Failure::of(&error)
-            })
-        }
+        Ok(Err(kube::Error::Api(status))) => Err(Failure::refused(
+            "refused the request",
+            status.code,
+            &status.reason,
+            &status.message,
+        )),
+        Ok(Err(error)) => Err(Failure::of(&error)),
         Err(_) => Err(Failure::new(format!(
             "the server did not answer within {} s",
             ANSWER_DEADLINE.as_secs()

@@ -5,13 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
 
-use k8s_openapi::api::core::v1::{Node as ApiNode, Pod as ApiPod, Service as ApiService};
-use k8s_openapi::api::discovery::v1::EndpointSlice;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::ResourceExt as _;
+use podwire_apiserver::object::Metadata;
+use podwire_cluster::api::{self, EndpointSlice};
+pub use podwire_cluster::{Name, ObjectName};
+use podwire_cluster::{SERVICE_NAME, Slices};
 
 use crate::ipam::{Had, Mac, REQUESTED_ADDRESSES, REQUESTED_MAC};
-pub use crate::name::{Name, ObjectName};
 
 /// Identifies an object, and with it all rows created for it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -105,8 +104,6 @@ pub struct ServicePort {
 /// A part of a service's endpoints.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Slice {
-    /// The service's name.
-    pub service: Name,
     /// The endpoints.
     pub endpoints: Vec<Endpoint>,
     /// By the port's name: protocol and number.
@@ -135,8 +132,8 @@ pub struct Cluster {
     pub pods: BTreeMap<ObjectName, Pod>,
     /// By namespace and name.
     pub services: BTreeMap<ObjectName, Service>,
-    /// By namespace, service and the slice's name.
-    pub slices: BTreeMap<(Name, Name, Name), Slice>,
+    /// By their service.
+    pub slices: Slices<Slice>,
 }
 
 impl Cluster {
@@ -172,32 +169,18 @@ impl Cluster {
         };
         uid.map_or("", Name::as_str)
     }
-
-    /// The slices of a service.
-    pub fn slices_of(&self, namespace: &str, service: &str) -> impl Iterator<Item = &Slice> {
-        let from = (namespace.into(), service.into(), Name::default());
-        self.slices
-            .range(from..)
-            .take_while(move |((ns, name, _), _)| ns == namespace && name == service)
-            .map(|(_, slice)| slice)
-    }
-}
-
-fn uid(metadata: &ObjectMeta) -> Name {
-    metadata.uid.as_deref().unwrap_or_default().into()
 }
 
 /// Seconds since 1970.
-fn created(metadata: &ObjectMeta) -> i64 {
-    let time = metadata.creation_timestamp.as_ref();
-    time.map_or(i64::MAX, |time| time.0.as_second())
+fn created(metadata: &Metadata) -> i64 {
+    let time = metadata.creation_timestamp;
+    time.map_or(i64::MAX, |time| time.as_second())
 }
 
 /// The resourceVersion of an object as a number, which tells whether an event is older than the
 /// controller's own write: they are increasing numbers (KEP-5504). 0 if it is no number.
-pub fn version(metadata: &ObjectMeta) -> u64 {
-    let version = metadata.resource_version.as_ref();
-    version.and_then(|text| text.parse().ok()).unwrap_or(0)
+pub fn version(resource_version: &str) -> u64 {
+    resource_version.parse().unwrap_or(0)
 }
 
 /// In the form of [`podwire_ovs::nb::KEY`].
@@ -230,29 +213,26 @@ impl Key {
     }
 }
 
-impl From<&ApiNode> for Node {
-    fn from(node: &ApiNode) -> Self {
-        let annotation = |name: &str| node.annotations().get(name).cloned();
-        let status = node.status.as_ref();
-        let addresses = status.and_then(|status| status.addresses.as_ref());
-        let conditions = status.and_then(|status| status.conditions.as_ref());
+impl From<&api::Node> for Node {
+    fn from(node: &api::Node) -> Self {
+        let metadata = &node.metadata;
+        let annotation = |name: &str| metadata.annotations.get(name).cloned();
         Self {
-            uid: uid(&node.metadata),
-            version: version(&node.metadata),
-            created: created(&node.metadata),
+            uid: metadata.uid.as_str().into(),
+            version: version(&metadata.resource_version),
+            created: created(metadata),
             subnets: annotation(crate::ipam::NODE_SUBNETS),
             chassis: annotation("k8s.ovn.org/node-chassis-id")
                 .filter(|id| !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_graphic())),
-            mac: management_mac(node),
-            pod_cidrs: pod_cidrs(node),
-            addresses: addresses
-                .into_iter()
-                .flatten()
-                .filter(|address| address.type_ == "InternalIP")
-                .filter_map(|address| address.address.parse().ok())
+            mac: management_mac(metadata),
+            pod_cidrs: node.spec.all_pod_cidrs().cloned().collect(),
+            addresses: node
+                .status
+                .internal_ips()
+                .filter_map(|address| address.parse().ok())
                 .collect(),
-            network_available: conditions.into_iter().flatten().any(|condition| {
-                condition.type_ == "NetworkUnavailable" && condition.status == "False"
+            network_available: node.status.conditions.iter().any(|condition| {
+                condition.r#type == "NetworkUnavailable" && condition.status == "False"
             }),
         }
     }
@@ -261,61 +241,44 @@ impl From<&ApiNode> for Node {
 impl Pod {
     /// The relevant part of a pod; `None` if the pod needs nothing: it has no node yet, uses its
     /// node's network, or has finished, which frees its address.
-    pub(crate) fn of(pod: &ApiPod) -> Option<Self> {
-        let spec = pod.spec.as_ref()?;
-        let phase = pod
-            .status
-            .as_ref()
-            .and_then(|status| status.phase.as_deref());
-        if spec.host_network == Some(true) || matches!(phase, Some("Succeeded" | "Failed")) {
+    pub(crate) fn of(pod: &api::Pod) -> Option<Self> {
+        let api::PodSpec {
+            node_name,
+            host_network,
+        } = &pod.spec;
+        let is_finished = matches!(&*pod.status.phase, "Succeeded" | "Failed");
+        if *host_network || is_finished || node_name.is_empty() {
             return None;
         }
+        let metadata = &pod.metadata;
+        let annotation = |name: &str| Some(metadata.annotations.get(name)?.as_str());
         Some(Self {
-            uid: uid(&pod.metadata),
-            version: version(&pod.metadata),
-            node: spec
-                .node_name
-                .as_deref()
-                .filter(|name| !name.is_empty())?
-                .into(),
-            created: created(&pod.metadata),
-            reported: reported(pod),
-            networks: pod
-                .annotations()
-                .get(crate::ipam::POD_NETWORKS)
-                .map(|it| crate::ipam::read_pod_networks(it)),
-            requested_addresses: annotation(pod, REQUESTED_ADDRESSES),
-            requested_mac: annotation(pod, REQUESTED_MAC),
+            uid: metadata.uid.as_str().into(),
+            version: version(&metadata.resource_version),
+            node: node_name.as_str().into(),
+            created: created(metadata),
+            reported: reported(&pod.status),
+            networks: annotation(crate::ipam::POD_NETWORKS).map(crate::ipam::read_pod_networks),
+            requested_addresses: annotation(REQUESTED_ADDRESSES).map(Into::into),
+            requested_mac: annotation(REQUESTED_MAC).map(Into::into),
         })
     }
 }
 
 /// `podIPs`, or the older `podIP`.
-fn reported(pod: &ApiPod) -> Box<[IpAddr]> {
-    let Some(status) = &pod.status else {
-        return Box::default();
-    };
-    let all = status.pod_ips.iter().flatten().map(|it| &it.ip);
+fn reported(status: &api::PodStatus) -> Box<[IpAddr]> {
+    let all = status.pod_ips.iter().map(|it| &it.ip);
     let mut parsed: Vec<IpAddr> = all.filter_map(|ip| ip.parse().ok()).collect();
     if parsed.is_empty() {
-        parsed.extend(
-            status
-                .pod_ip
-                .iter()
-                .filter_map(|ip| ip.parse::<IpAddr>().ok()),
-        );
+        parsed.extend(status.pod_ip.parse::<IpAddr>());
     }
     parsed.into()
 }
 
-fn annotation(pod: &ApiPod, name: &str) -> Option<Box<str>> {
-    pod.annotations().get(name).map(|it| it.as_str().into())
-}
-
 /// The interface's MAC address as ovn-kubernetes' nodes publish it: since 2023 for each network,
 /// before that for the only one.
-fn management_mac(node: &ApiNode) -> Option<Mac> {
-    let annotation = |name: &str| node.annotations().get(name);
+fn management_mac(metadata: &Metadata) -> Option<Mac> {
+    let annotation = |name: &str| metadata.annotations.get(name);
     let by_network = annotation("k8s.ovn.org/node-mgmt-port-mac-addresses").and_then(|text| {
         let all: BTreeMap<String, String> = serde_json::from_str(text).ok()?;
         all.get("default")?.parse().ok()
@@ -328,91 +291,69 @@ fn management_mac(node: &ApiNode) -> Option<Mac> {
     by_network.or_else(only)
 }
 
-/// `podCIDRs`, or the older `podCIDR`.
-fn pod_cidrs(node: &ApiNode) -> Vec<String> {
-    let spec = node.spec.as_ref();
-    let list = spec.and_then(|spec| spec.pod_cidrs.clone());
-    let one = || spec.and_then(|spec| spec.pod_cidr.clone());
-    list.unwrap_or_else(|| one().into_iter().collect())
-}
-
 impl Service {
     /// The relevant part of a service; `None` for one that is headless or an alias.
-    pub(crate) fn of(service: &ApiService) -> Option<Self> {
-        let spec = service.spec.as_ref()?;
-        let cluster_ips = match spec.cluster_ips.as_deref() {
-            Some(ips @ [_, ..]) => ips,
-            _ => std::slice::from_ref(spec.cluster_ip.as_ref()?),
-        };
-        let cluster_ips: Vec<IpAddr> = cluster_ips
-            .iter()
-            .filter_map(|ip| ip.parse().ok())
-            .collect();
+    pub(crate) fn of(service: &api::Service) -> Option<Self> {
+        let spec = &service.spec;
+        let cluster_ips = spec.all_cluster_ips().filter_map(|ip| ip.parse().ok());
+        let cluster_ips: Vec<IpAddr> = cluster_ips.collect();
         if cluster_ips.is_empty() {
             return None;
         }
-        let ingress = service
-            .status
-            .as_ref()
-            .and_then(|status| status.load_balancer.as_ref()?.ingress.as_ref());
-        let ingress = ingress
-            .into_iter()
-            .flatten()
-            .filter_map(|it| it.ip.as_ref());
-        let external = spec.external_ips.iter().flatten().chain(ingress);
+        let ingress = &service.status.load_balancer.ingress;
+        let external = spec
+            .external_ips
+            .iter()
+            .chain(ingress.iter().map(|it| &it.ip));
+        let ports = spec.ports.iter().filter_map(|port| {
+            Some(ServicePort {
+                name: port.name.clone(),
+                protocol: protocol(&port.protocol),
+                port: port.port.and_then(|port| port.try_into().ok())?,
+            })
+        });
         Some(Self {
-            uid: uid(&service.metadata),
+            uid: service.metadata.uid.as_str().into(),
             cluster_ips,
             external_ips: external.filter_map(|ip| ip.parse().ok()).collect(),
-            is_internal_local: spec.internal_traffic_policy.as_deref() == Some("Local"),
-            ports: spec
-                .ports
-                .iter()
-                .flatten()
-                .filter_map(|port| {
-                    Some(ServicePort {
-                        name: port.name.clone().unwrap_or_default(),
-                        protocol: port.protocol.clone().unwrap_or_else(|| "TCP".to_owned()),
-                        port: u16::try_from(port.port).ok()?,
-                    })
-                })
-                .collect(),
-            is_affine: spec.session_affinity.as_deref() == Some("ClientIP"),
-            publish_unready: spec.publish_not_ready_addresses == Some(true),
+            is_internal_local: spec.internal_traffic_policy == "Local",
+            ports: ports.collect(),
+            is_affine: spec.session_affinity == "ClientIP",
+            publish_unready: spec.publish_not_ready_addresses,
         })
     }
 }
 
+/// The API's default is TCP.
+fn protocol(name: &str) -> String {
+    match name {
+        "" => "TCP".to_owned(),
+        name => name.to_owned(),
+    }
+}
+
 impl Slice {
-    /// The endpoints of a slice; `None` if it belongs to no service.
-    pub(crate) fn of(slice: &EndpointSlice) -> Option<Self> {
-        let service: Name = slice
-            .labels()
-            .get("kubernetes.io/service-name")?
-            .as_str()
-            .into();
-        let ports = slice.ports.iter().flatten().filter_map(|port| {
-            let protocol = port.protocol.clone().unwrap_or_else(|| "TCP".to_owned());
-            let number = u16::try_from(port.port?).ok()?;
-            Some((port.name.clone().unwrap_or_default(), (protocol, number)))
+    /// The service of a slice, and its endpoints; `None` if it belongs to no service.
+    pub(crate) fn of(slice: &EndpointSlice) -> Option<(Name, Self)> {
+        let service = slice.metadata.labels.get(SERVICE_NAME)?;
+        let ports = slice.ports.iter().filter_map(|port| {
+            let number = port.port.and_then(|port| port.try_into().ok())?;
+            Some((port.name.clone(), (protocol(&port.protocol), number)))
         });
         let endpoints = slice.endpoints.iter().map(|endpoint| {
-            let conditions = endpoint.conditions.as_ref();
-            let is =
-                |condition: Option<Option<bool>>, default| condition.flatten().unwrap_or(default);
-            let ready = is(conditions.map(|it| it.ready), true);
+            let ready = endpoint.conditions.ready.unwrap_or(true);
             Endpoint {
                 // Further addresses of one endpoint must not be used (discovery/v1).
                 address: endpoint.addresses.first().and_then(|it| it.parse().ok()),
-                node: endpoint.node_name.as_deref().map(Into::into),
+                node: endpoint.node().map(Into::into),
                 ready,
-                serving: is(conditions.map(|it| it.serving), ready),
+                serving: endpoint.conditions.serving.unwrap_or(ready),
             }
         });
-        Some(Self {
-            service,
+        let slice = Self {
             endpoints: endpoints.collect(),
             ports: ports.collect(),
-        })
+        };
+        Some((service.as_str().into(), slice))
     }
 }

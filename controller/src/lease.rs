@@ -12,7 +12,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::PostParams;
 use kube::{Api, Client};
+use podwire_apiserver::object::MetadataOf;
 use podwire_apiserver::watch::{Event, Selection, Watch};
+use podwire_cluster::api;
 use podwire_ovs::client::{Client as Ovsdb, State};
 use podwire_ovs::nb::EPOCH;
 use podwire_ovs::transact::{Condition, TransactError, Transaction};
@@ -104,7 +106,7 @@ impl Lease {
             ..Selection::named(NAME)
         };
         let changes = Watch::new(self.api.clone().into_client(), selection);
-        let changes = changes.namespaced().into_stream();
+        let changes = changes.into_stream();
         let mut changes = std::pin::pin!(changes);
         let mut leader = None;
         loop {
@@ -126,7 +128,7 @@ impl Lease {
         leader: &mut Option<String>,
     ) -> Result<(), LeaseError>
     where
-        S: Stream<Item = Event<ApiLease>>,
+        S: Stream<Item = Event<MetadataOf<api::Lease>>>,
     {
         loop {
             let lease = self.current().await?;
@@ -151,17 +153,19 @@ impl Lease {
                 *leader = Some(holder);
             }
             // Only by this machine's clock, from when the record was last seen to change.
-            let version = lease.as_ref().and_then(version);
+            let version = lease
+                .as_ref()
+                .and_then(|it| it.metadata.resource_version.clone());
             let expiry = Instant::now() + duration;
             let is_renewed = async {
                 while let Some(change) = changes.next().await {
                     match change {
                         Event::Listed(lease) | Event::Applied(lease) => {
-                            if self::version(&lease) != version {
+                            if Some(lease.metadata.resource_version) != version {
                                 return;
                             }
                         }
-                        Event::Deleted(_) => return,
+                        Event::Deleted(_) | Event::Unreadable(_) => return,
                         Event::Listing | Event::AllListed(_) | Event::Watching => {}
                         Event::Bookmark(_) | Event::Failed(_) => {}
                     }
@@ -295,10 +299,6 @@ impl Lease {
             ..LeaseSpec::default()
         }
     }
-}
-
-fn version(lease: &ApiLease) -> Option<String> {
-    lease.metadata.resource_version.clone()
 }
 
 /// Waits until the northbound database is known.

@@ -33,7 +33,6 @@ pub mod ipam;
 pub mod keys;
 pub mod lease;
 mod metrics;
-mod name;
 mod progress;
 mod rival;
 pub mod run;

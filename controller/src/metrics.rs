@@ -53,6 +53,11 @@ pub(crate) fn page(progress: &Progress) -> String {
             progress.problems,
         ),
         (
+            "unreadable_objects",
+            "Objects that can't be read and are left as they were; each has an Event",
+            progress.unreadable,
+        ),
+        (
             "retries",
             "Objects that are tried again in a moment",
             progress.retries,

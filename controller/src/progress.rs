@@ -33,6 +33,8 @@ pub struct Progress {
     pub services: u64,
     /// Objects whose rows can't be brought in line.
     pub problems: u64,
+    /// Objects that can't be read.
+    pub unreadable: u64,
     /// Objects that will be retried shortly.
     pub retries: u64,
 }

@@ -2,17 +2,12 @@
 //! run at the same time. Its leader holds a lock `ovn-kubernetes-master`: a Lease or, before 2023,
 //! an annotation of a ConfigMap.
 
-use std::fmt::Debug;
-
-use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::jiff::Timestamp;
-use kube::api::ObjectMeta;
-use kube::core::PartialObjectMeta;
-use kube::{Client, Resource, ResourceExt as _};
+use kube::Client;
+use podwire_apiserver::object::{MetadataOf, Object};
 use podwire_apiserver::watch::{Event, Selection, Watch};
+use podwire_cluster::api::{ConfigMap, Lease};
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
 use tokio::sync::oneshot;
 use tracing::warn;
 
@@ -38,16 +33,16 @@ impl Record {
     }
 
     fn of_lease(lease: &Lease) -> Option<Self> {
-        let spec = lease.spec.as_ref()?;
+        let spec = &lease.spec;
         Some(Self {
-            holder_identity: spec.holder_identity.clone()?,
-            lease_duration_seconds: spec.lease_duration_seconds.unwrap_or_default().into(),
-            renew_time: spec.renew_time.as_ref().map(|time| time.0),
+            holder_identity: spec.holder_identity.clone(),
+            lease_duration_seconds: spec.lease_duration_seconds,
+            renew_time: spec.renew_time.parse().ok(),
         })
     }
 
-    fn of_metadata(metadata: &ObjectMeta) -> Option<Self> {
-        let text = metadata.annotations.as_ref()?.get(RECORD)?;
+    fn of_map(map: &MetadataOf<ConfigMap>) -> Option<Self> {
+        let text = map.metadata.annotations.get(RECORD)?;
         serde_json::from_str(text).ok()
     }
 }
@@ -56,7 +51,6 @@ impl Record {
 pub(crate) async fn appears(client: Client, absent: oneshot::Sender<()>) -> String {
     let (lease_listed, no_lease) = oneshot::channel();
     let (map_listed, no_map) = oneshot::channel();
-    let of_map = |map: &PartialObjectMeta<ConfigMap>| Record::of_metadata(&map.metadata);
     let listed = async {
         if no_lease.await.is_ok() && no_map.await.is_ok() {
             let _ = absent.send(());
@@ -65,20 +59,17 @@ pub(crate) async fn appears(client: Client, absent: oneshot::Sender<()>) -> Stri
     };
     tokio::select! {
         holder = held(client.clone(), Record::of_lease, lease_listed) => holder,
-        holder = held(client.clone(), of_map, map_listed) => holder,
+        holder = held(client.clone(), Record::of_map, map_listed) => holder,
         holder = listed => holder,
     }
 }
 
-async fn held<K>(
+async fn held<K: Object>(
     client: Client,
     read: fn(&K) -> Option<Record>,
     listed: oneshot::Sender<()>,
-) -> String
-where
-    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
-{
-    let kind = K::kind(&());
+) -> String {
+    let kind = K::KIND;
     let mut events = Watch::new(client, Selection::named(NAME));
     let mut listed = Some(listed);
     loop {
@@ -90,12 +81,14 @@ where
                 if let Some(record) = read(&object)
                     && record.is_held(Timestamp::now())
                 {
-                    let namespace = object.namespace().unwrap_or_default();
+                    let namespace = &object.metadata().namespace;
                     return format!("{} holds {kind} {namespace}/{NAME}", record.holder_identity);
                 }
             }
+            // It may be held.
+            Event::Unreadable(what) => return what.to_string(),
             Event::Failed(failure) => {
-                warn!(%kind, error = %failure, "the lock of ovn-kubernetes can't be read; tried \
+                warn!(kind, error = %failure, "the lock of ovn-kubernetes can't be read; tried \
                                                 again");
             }
             Event::Listing | Event::Watching | Event::Bookmark(_) | Event::Deleted(_) => {}

@@ -10,6 +10,8 @@ use std::time::Duration;
 
 use hyper::Request;
 use kube::Client;
+use podwire_apiserver::Unread;
+use podwire_apiserver::event::Source;
 use podwire_daemon::http;
 use podwire_ovs::client::State::Synced;
 use podwire_ovs::client::{Client as Ovsdb, ClientConfig};
@@ -97,12 +99,18 @@ pub async fn run(
         &config.identity,
         ovsdb.clone(),
     );
+    let source = Source {
+        component: "podwire-controller",
+        host: None,
+    };
+    let unread = Unread::posting(client.clone(), source);
     let mut metrics = JoinSet::new();
     if let Some(address) = config.metrics_address {
         let listener = http::listen(address);
         let listener = listener.map_err(|source| RunError::Metrics { address, source })?;
         let progress = reporter.subscribe();
         let (lease, ovsdb, database) = (lease.clone(), ovsdb.clone(), config.nb_db.clone());
+        let unread = unread.clone();
         let page = move |request: Request<_>| {
             let missing = match ovsdb.state() {
                 Synced => lease
@@ -111,7 +119,11 @@ pub async fn run(
                 state => Some(format!("the northbound database {database}: {state}")),
             };
             let path = request.uri().path();
-            ready(metrics::respond(path, &progress.borrow(), missing))
+            let progress = Progress {
+                unreadable: unread.total() as u64,
+                ..progress.borrow().clone()
+            };
+            ready(metrics::respond(path, &progress, missing))
         };
         metrics.spawn(http::serve(listener, Arc::default(), page));
     }
@@ -142,6 +154,7 @@ pub async fn run(
         southbound,
         client,
         lease: lease.clone(),
+        unread,
     };
     let led = tokio::select! {
         led = term.lead(&config.identity, reporter) => led,
@@ -202,6 +215,7 @@ struct Term {
     southbound: Option<Southbound>,
     client: Client,
     lease: Lease,
+    unread: Unread,
 }
 
 impl Term {
@@ -210,7 +224,7 @@ impl Term {
         let begun = lease::begin_term(&self.ovsdb, identity, deadline).await;
         let succeeds = begun.map_err(RunError::Database)?;
         // After the fence: every object of which an earlier leader has written rows is listed.
-        let (mut changes, _tasks) = crate::watch::start(&self.client);
+        let (mut changes, _tasks) = crate::watch::start(&self.client, &self.unread);
         let mut state = self.state;
         list(&mut changes, &mut state).await;
         // Before the rows are read: a change in between is processed twice.

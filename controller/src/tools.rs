@@ -8,6 +8,7 @@ mod trace;
 use std::fmt::Display;
 use std::time::Duration;
 
+use podwire_apiserver::Unread;
 use podwire_ovs::client::{Client as Ovsdb, State as Connection, Version, WaitError};
 use podwire_ovs::transact::TransactError;
 use serde::Serialize;
@@ -103,7 +104,7 @@ impl View {
         let ovsdb = northbound(config)?;
         reach(config, &client, &ovsdb).await?;
         let deadline = Instant::now() + READ;
-        let (mut changes, _tasks) = crate::watch::start(&client);
+        let (mut changes, _tasks) = crate::watch::start(&client, &Unread::default());
         let listed = timeout_at(deadline, list(&mut changes, &mut state)).await;
         listed.map_err(|_| ToolError::Deadline)?;
         ovsdb.synced(deadline).await?;

@@ -1,18 +1,16 @@
 //! Follows the objects. Each kind's watch lists, then receives changes; after an interruption it
 //! lists again, and what is missing then is gone.
 
-use std::fmt::Debug;
-
 use futures_util::Stream;
-use k8s_openapi::api::core::v1::{Node as ApiNode, Pod as ApiPod, Service as ApiService};
-use kube::{Client, Resource};
-use podwire_apiserver::follow;
+use kube::Client;
+use podwire_apiserver::object::{Object, Reference};
 use podwire_apiserver::watch::{Event, Selection, Watch};
-use serde::de::DeserializeOwned;
+use podwire_apiserver::{Follow, Unread};
+use podwire_cluster::{api, endpoint_slices};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use crate::cluster::{Name, Node, ObjectName, Pod, Service, Slice};
+use crate::cluster::{Key, Name, Node, ObjectName, Pod, Service, Slice};
 
 /// A relevant change of an object; `None` if it is gone, or no longer relevant.
 #[derive(Debug)]
@@ -20,7 +18,10 @@ pub(crate) enum Change {
     Node(Name, Option<Node>),
     Pod(ObjectName, Option<Pod>),
     Service(ObjectName, Option<Service>),
-    Slice((Name, Name, Name), Option<Slice>),
+    /// With the name of its service.
+    Slice(ObjectName, Option<(Name, Slice)>),
+    /// It can't be read, and must stay as it is.
+    Unreadable(Key),
     /// One more kind has been listed.
     Listed,
 }
@@ -34,61 +35,52 @@ const QUEUE: usize = 4096;
 const PAGE: u32 = 500;
 
 /// Follows all kinds until the set of tasks is dropped.
-pub(crate) fn start(client: &Client) -> (mpsc::Receiver<Change>, JoinSet<()>) {
+pub(crate) fn start(client: &Client, unread: &Unread) -> (mpsc::Receiver<Change>, JoinSet<()>) {
     let (sender, changes) = mpsc::channel(QUEUE);
     let mut tasks = JoinSet::new();
-    tasks.spawn(follow(
-        all::<ApiNode>(client),
-        sender.clone(),
-        name_of,
-        |node| Some(Node::from(node)),
-        Change::Node,
-        Change::Listed,
-    ));
-    tasks.spawn(follow(
-        all::<ApiPod>(client),
-        sender.clone(),
-        namespaced,
-        Pod::of,
-        Change::Pod,
-        Change::Listed,
-    ));
-    tasks.spawn(follow(
-        all::<ApiService>(client),
-        sender.clone(),
-        namespaced,
-        Service::of,
-        Change::Service,
-        Change::Listed,
-    ));
-    tasks.spawn(follow(
-        podwire_apiserver::endpoint_slices(client.clone()),
-        sender,
-        |slice| {
-            let service = Slice::of(slice).map(|slice| slice.service);
-            let (namespace, name) = namespaced(slice);
-            (namespace, service.unwrap_or_default(), name)
-        },
-        Slice::of,
-        Change::Slice,
-        Change::Listed,
-    ));
+    let nodes = Follow {
+        name: |node| node.name.as_str().into(),
+        reduce: |node| Some(Node::from(node)),
+        change: Change::Node,
+        unreadable: Some(|name| Change::Unreadable(Key::Node(name))),
+        listed: Change::Listed,
+    };
+    tasks.spawn(nodes.run(all::<api::Node>(client), sender.clone(), unread.clone()));
+    let pods = Follow {
+        name: namespaced,
+        reduce: Pod::of,
+        change: Change::Pod,
+        unreadable: Some(|(namespace, name)| Change::Unreadable(Key::Pod(namespace, name))),
+        listed: Change::Listed,
+    };
+    tasks.spawn(pods.run(all(client), sender.clone(), unread.clone()));
+    let services = Follow {
+        name: namespaced,
+        reduce: Service::of,
+        change: Change::Service,
+        unreadable: Some(|(namespace, name)| Change::Unreadable(Key::Service(namespace, name))),
+        listed: Change::Listed,
+    };
+    tasks.spawn(services.run(all(client), sender.clone(), unread.clone()));
+    let slices = Follow {
+        name: namespaced,
+        reduce: Slice::of,
+        change: Change::Slice,
+        unreadable: None,
+        listed: Change::Listed,
+    };
+    tasks.spawn(slices.run(endpoint_slices(client.clone()), sender, unread.clone()));
     (changes, tasks)
 }
 
-fn name_of<K: Resource>(object: &K) -> Name {
-    object.meta().name.as_deref().unwrap_or_default().into()
+fn namespaced(object: &Reference) -> ObjectName {
+    (
+        object.namespace.as_str().into(),
+        object.name.as_str().into(),
+    )
 }
 
-fn namespaced<K: Resource>(object: &K) -> ObjectName {
-    let namespace = object.meta().namespace.as_deref();
-    (namespace.unwrap_or_default().into(), name_of(object))
-}
-
-fn all<K>(client: &Client) -> impl Stream<Item = Event<K>> + use<K>
-where
-    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
-{
+fn all<K: Object>(client: &Client) -> impl Stream<Item = Event<K>> + use<K> {
     let selection = Selection {
         page: PAGE,
         ..Selection::default()

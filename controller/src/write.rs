@@ -6,7 +6,7 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Event, Node, Pod};
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use podwire_apiserver::patch_status;
 use serde_json::{Value, json};
@@ -153,12 +153,12 @@ async fn send(client: &Client, key: &Key, write: &Write) -> Result<u64, WriteErr
         (Key::Node(name), Write::Annotation { uid, value }) => {
             let patch = Patch::Merge(annotation(uid, NODE_SUBNETS, value));
             let node = patch_status::<Node>(client, None, name, &patch).await?;
-            Ok(version(&node))
+            Ok(version_of(&node))
         }
         (Key::Pod(namespace, name), Write::Annotation { uid, value }) => {
             let patch = Patch::Merge(annotation(uid, POD_NETWORKS, value));
             let pod = patch_status::<Pod>(client, Some(namespace), name, &patch).await?;
-            Ok(version(&pod))
+            Ok(version_of(&pod))
         }
         (Key::Node(name), Write::NetworkAvailable) => {
             let condition = json!({ "status": { "conditions": [{
@@ -170,7 +170,7 @@ async fn send(client: &Client, key: &Key, write: &Write) -> Result<u64, WriteErr
             }] } });
             let patch = Patch::Strategic(condition);
             let node = patch_status::<Node>(client, None, name, &patch).await?;
-            Ok(version(&node))
+            Ok(version_of(&node))
         }
         (
             key,
@@ -184,6 +184,10 @@ async fn send(client: &Client, key: &Key, write: &Write) -> Result<u64, WriteErr
             .map(|()| 0)?),
         _ => Ok(0),
     }
+}
+
+fn version_of(object: &ObjectMeta) -> u64 {
+    version(object.resource_version.as_deref().unwrap_or_default())
 }
 
 /// Because of the uid, the server refuses it for another object with the same name.

@@ -5,9 +5,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
-use k8s_openapi::api::core::v1::{Node, Service as ApiService};
-use k8s_openapi::api::discovery::v1::EndpointSlice;
-use kube::ResourceExt as _;
+use podwire_cluster::{SERVICE_NAME, Slices, api};
 
 /// Namespace and name.
 pub(crate) type Name = (String, String);
@@ -69,8 +67,8 @@ pub(crate) struct ApiNode {
 #[derive(Debug, Default)]
 pub(crate) struct Cluster {
     pub(crate) services: Kind<Name, Service>,
-    /// By namespace, service and the slice's name.
-    pub(crate) slices: Kind<(String, String, String), Slice>,
+    pub(crate) slices: Slices<Slice>,
+    pub(crate) slices_are_listed: bool,
     pub(crate) nodes: Kind<String, ApiNode>,
 }
 
@@ -86,8 +84,14 @@ pub(crate) struct Kind<N, V> {
 #[derive(Debug)]
 pub(crate) enum Change {
     Service(Name, Option<Service>),
-    Slice((String, String, String), Option<Slice>),
+    /// With the name of its service.
+    Slice(
+        podwire_cluster::ObjectName,
+        Option<(podwire_cluster::Name, Slice)>,
+    ),
     Node(String, Option<ApiNode>),
+    /// An object can't be read; it stays what it was.
+    Unreadable,
     /// All services have been listed.
     ServicesListed,
     SlicesListed,
@@ -99,26 +103,18 @@ impl Cluster {
     pub(crate) fn take(&mut self, change: Change) -> bool {
         match change {
             Change::Service(name, service) => self.services.set(name, service),
-            Change::Slice(name, slice) => self.slices.set(name, slice),
+            Change::Slice(name, slice) => !self.slices.set(name, slice).is_empty(),
             Change::Node(name, node) => self.nodes.set(name, node),
+            Change::Unreadable => true,
             Change::ServicesListed => !std::mem::replace(&mut self.services.is_listed, true),
-            Change::SlicesListed => !std::mem::replace(&mut self.slices.is_listed, true),
+            Change::SlicesListed => !std::mem::replace(&mut self.slices_are_listed, true),
             Change::NodesListed => !std::mem::replace(&mut self.nodes.is_listed, true),
         }
     }
 
     /// Whether services and their endpoints were listed at least once.
     pub(crate) fn is_listed(&self) -> bool {
-        self.services.is_listed && self.slices.is_listed
-    }
-
-    /// The slices of a service.
-    pub(crate) fn slices_of(&self, (namespace, service): &Name) -> impl Iterator<Item = &Slice> {
-        let from = (namespace.clone(), service.clone(), String::new());
-        let slices = self.slices.objects.range(from..);
-        slices
-            .take_while(move |((of, name, _), _)| of == namespace && name == service)
-            .map(|(_, slice)| slice)
+        self.services.is_listed && self.slices_are_listed
     }
 }
 
@@ -145,63 +141,44 @@ impl<N: Ord, V: PartialEq> Kind<N, V> {
     }
 }
 
-/// The label in which a slice names its service.
-pub(crate) const SERVICE_NAME: &str = "kubernetes.io/service-name";
-
 impl Service {
     /// None for a service that is headless, an alias or another proxy's.
-    pub(crate) fn of(service: &ApiService) -> Option<Self> {
-        let spec = service.spec.as_ref()?;
+    pub(crate) fn of(service: &api::Service) -> Option<Self> {
+        let spec = &service.spec;
         let own = "service.kubernetes.io/service-proxy-name";
-        if service.labels().contains_key(own) {
+        if service.metadata.labels.contains_key(own) {
             return None;
         }
-        let cluster_ips = match spec.cluster_ips.as_deref() {
-            Some(ips @ [_, ..]) => ips,
-            _ => std::slice::from_ref(spec.cluster_ip.as_ref()?),
-        };
-        let cluster_ips = parsed(cluster_ips.iter());
+        let cluster_ips = parsed(spec.all_cluster_ips());
         if cluster_ips.is_empty() {
             return None;
         }
-        let balancer = service
-            .status
-            .as_ref()
-            .and_then(|status| status.load_balancer.as_ref()?.ingress.as_ref());
-        let balancer = balancer.into_iter().flatten();
+        let balancer = service.status.load_balancer.ingress.iter();
         // A load balancer in proxy mode sends packets to node ports (KEP-1860).
-        let balancer = balancer.filter(|it| it.ip_mode.as_deref() != Some("Proxy"));
-        let local = |policy: &Option<String>| policy.as_deref() == Some("Local");
-        let seconds = spec
-            .session_affinity_config
-            .as_ref()
-            .and_then(|config| config.client_ip.as_ref()?.timeout_seconds)
-            .and_then(|seconds| u32::try_from(seconds).ok());
-        let is_client_ip = spec.session_affinity.as_deref() == Some("ClientIP");
-        let ports = spec.ports.iter().flatten().filter_map(|port| {
-            let number = |number: i32| u16::try_from(number).ok().filter(|port| *port != 0);
+        let balancer = balancer.filter(|it| it.ip_mode != "Proxy");
+        let seconds = spec.session_affinity_config.client_ip.timeout_seconds;
+        let seconds = seconds.and_then(|seconds| u32::try_from(seconds).ok());
+        let ports = spec.ports.iter().filter_map(|it| {
             Some(Port {
-                name: port.name.clone().unwrap_or_default(),
-                protocol: protocol(port.protocol.as_deref()),
-                port: number(port.port)?,
-                node_port: port.node_port.and_then(number),
+                name: it.name.clone(),
+                protocol: protocol(&it.protocol),
+                port: port(it.port)?,
+                node_port: port(it.node_port),
             })
         });
+        let external_local = spec.external_traffic_policy == "Local";
         Some(Self {
-            uid: service.uid().unwrap_or_default(),
+            uid: service.metadata.uid.clone(),
             cluster_ips,
-            external_ips: parsed(spec.external_ips.iter().flatten()),
-            balancer_ips: parsed(balancer.filter_map(|it| it.ip.as_ref())),
-            source_ranges: parsed(spec.load_balancer_source_ranges.iter().flatten()),
+            external_ips: parsed(spec.external_ips.iter()),
+            balancer_ips: parsed(balancer.map(|it| &it.ip)),
+            source_ranges: parsed(spec.load_balancer_source_ranges.iter()),
             ports: ports.collect(),
-            external_local: local(&spec.external_traffic_policy),
-            internal_local: local(&spec.internal_traffic_policy),
+            external_local,
+            internal_local: spec.internal_traffic_policy == "Local",
             // Kubernetes' default.
-            affinity: is_client_ip.then(|| seconds.unwrap_or(10_800)),
-            health_port: spec
-                .health_check_node_port
-                .and_then(|port| u16::try_from(port).ok())
-                .filter(|port| *port != 0 && local(&spec.external_traffic_policy)),
+            affinity: (spec.session_affinity == "ClientIP").then(|| seconds.unwrap_or(10_800)),
+            health_port: port(spec.health_check_node_port).filter(|_| external_local),
         })
     }
 }
@@ -210,52 +187,52 @@ fn parsed<'a, T: std::str::FromStr>(texts: impl Iterator<Item = &'a String>) -> 
     texts.filter_map(|text| text.trim().parse().ok()).collect()
 }
 
-fn protocol(name: Option<&str>) -> String {
-    name.unwrap_or("TCP").to_lowercase()
+/// A valid port number.
+fn port(number: Option<i64>) -> Option<u16> {
+    u16::try_from(number?).ok().filter(|number| *number != 0)
 }
 
-impl From<&EndpointSlice> for Slice {
-    fn from(slice: &EndpointSlice) -> Self {
-        let ports = slice.ports.iter().flatten().filter_map(|port| {
-            let number = u16::try_from(port.port?).ok()?;
-            let name = port.name.clone().unwrap_or_default();
-            Some((name, (protocol(port.protocol.as_deref()), number)))
-        });
-        let endpoints = slice.endpoints.iter().filter_map(|endpoint| {
-            let conditions = endpoint.conditions.as_ref();
-            let ready = conditions.and_then(|it| it.ready).unwrap_or(true);
-            Some(Endpoint {
-                // Further addresses of one endpoint must not be used (discovery/v1).
-                address: endpoint.addresses.first()?.parse().ok()?,
-                node: endpoint.node_name.clone(),
-                ready,
-                serving: conditions.and_then(|it| it.serving).unwrap_or(ready),
-            })
-        });
-        Self {
-            endpoints: endpoints.collect(),
-            ports: ports.collect(),
-        }
+/// The API's default is TCP.
+fn protocol(name: &str) -> String {
+    match name {
+        "" => "tcp".to_owned(),
+        name => name.to_lowercase(),
     }
 }
 
-impl From<&Node> for ApiNode {
-    fn from(node: &Node) -> Self {
-        let spec = node.spec.as_ref();
-        let cidrs = spec.and_then(|spec| spec.pod_cidrs.as_deref());
-        let one = spec.and_then(|spec| spec.pod_cidr.as_ref());
-        let status = node.status.iter();
-        let addresses = status.flat_map(|status| status.addresses.iter().flatten());
-        let internal = addresses.filter(|address| address.type_ == "InternalIP");
+impl Slice {
+    /// The service of a slice, and its endpoints; None if it belongs to no service.
+    pub(crate) fn of(slice: &api::EndpointSlice) -> Option<(podwire_cluster::Name, Self)> {
+        let service = slice.metadata.labels.get(SERVICE_NAME)?;
+        let ports = slice.ports.iter().filter_map(|it| {
+            let number = port(it.port)?;
+            Some((it.name.clone(), (protocol(&it.protocol), number)))
+        });
+        let endpoints = slice.endpoints.iter().filter_map(|endpoint| {
+            let ready = endpoint.conditions.ready.unwrap_or(true);
+            Some(Endpoint {
+                // Further addresses of one endpoint must not be used (discovery/v1).
+                address: endpoint.addresses.first()?.parse().ok()?,
+                node: endpoint.node().map(str::to_owned),
+                ready,
+                serving: endpoint.conditions.serving.unwrap_or(ready),
+            })
+        });
+        let slice = Self {
+            endpoints: endpoints.collect(),
+            ports: ports.collect(),
+        };
+        Some((service.as_str().into(), slice))
+    }
+}
+
+impl From<&api::Node> for ApiNode {
+    fn from(node: &api::Node) -> Self {
         Self {
-            uid: node.uid().unwrap_or_default(),
-            annotations: node.annotations().clone(),
-            pod_cidrs: parsed(
-                cidrs
-                    .unwrap_or(one.map_or(&[], std::slice::from_ref))
-                    .iter(),
-            ),
-            addresses: parsed(internal.map(|address| &address.address)),
+            uid: node.metadata.uid.clone(),
+            annotations: node.metadata.annotations.clone(),
+            pod_cidrs: parsed(node.spec.all_pod_cidrs()),
+            addresses: parsed(node.status.internal_ips()),
         }
     }
 }

@@ -73,6 +73,7 @@ pub(crate) struct Metrics {
     conflicts: Gauge,
     well: Gauge,
     refused: Gauge,
+    unreadable: Gauge,
 }
 
 impl Kept {
@@ -140,6 +141,11 @@ impl Kept {
         !self.directory.join(STATE).exists()
     }
 
+    pub(crate) fn unreadable(&self, objects: usize) {
+        let objects = i64::try_from(objects).unwrap_or(i64::MAX);
+        self.metrics.unreadable.set(objects);
+    }
+
     /// Records the state of the run.
     pub(crate) fn state(&self, well: bool, status: &str) {
         let status = status.to_owned();
@@ -181,6 +187,7 @@ impl Default for Metrics {
             conflicts: Gauge::default(),
             well: Gauge::default(),
             refused: Gauge::default(),
+            unreadable: Gauge::default(),
         };
         let registry = &mut metrics.registry;
         registry.register(
@@ -207,6 +214,11 @@ impl Default for Metrics {
             "podwire_node_services_refused",
             "Services that are left out because nft refuses them",
             metrics.refused.clone(),
+        );
+        registry.register(
+            "podwire_node_unreadable_objects",
+            "Objects of the API that can't be read, and are left as they were",
+            metrics.unreadable.clone(),
         );
         metrics
     }

@@ -274,6 +274,7 @@ impl Keeper<'_> {
         let Some(settings) = self.node.settings().cloned() else {
             return Vec::new();
         };
+        self.kept.unreadable(watch.unread.total());
         if settings.mode == Mode::Plain {
             self.post_warnings().await;
             return Vec::new();

@@ -1,14 +1,13 @@
 //! Follows the objects of the Kubernetes API that concern this node.
 
-use k8s_openapi::api::core::v1::{Node, Service as ApiService};
-use k8s_openapi::api::discovery::v1::EndpointSlice;
-use kube::{Client, ResourceExt as _};
+use kube::Client;
+use podwire_apiserver::event::Source;
 use podwire_apiserver::watch::{Selection, Watch as Objects};
-use podwire_apiserver::{Access, AccessError, follow};
+use podwire_apiserver::{Access, AccessError, Follow, Unread};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use crate::cluster::{ApiNode, Change, Cluster, SERVICE_NAME, Service, Slice};
+use crate::cluster::{ApiNode, Change, Cluster, Service, Slice};
 use crate::settings::Mode;
 
 /// The number of queued changes.
@@ -18,6 +17,8 @@ const QUEUE: usize = 4096;
 pub(crate) struct Watch {
     pub(crate) client: Client,
     pub(crate) cluster: Cluster,
+    /// The objects that can't be read.
+    pub(crate) unread: Unread,
     changes: mpsc::Receiver<Change>,
     _tasks: JoinSet<()>,
 }
@@ -36,42 +37,44 @@ impl Watch {
             Mode::Plain => Selection::default(),
             Mode::Ovn => Selection::named(node),
         };
-        tasks.spawn(follow(
-            Objects::new(access.clone(), nodes).into_stream(),
-            sender.clone(),
-            |node: &Node| node.name_any(),
-            |node| Some(ApiNode::from(node)),
-            Change::Node,
-            Change::NodesListed,
-        ));
+        let source = Source {
+            component: "podwire-node",
+            host: None,
+        };
+        let unread = Unread::posting(access.clone(), source);
+        let follow = Follow {
+            name: |node| node.name.clone(),
+            reduce: |node| Some(ApiNode::from(node)),
+            change: Change::Node,
+            unreadable: Some(|_| Change::Unreadable),
+            listed: Change::NodesListed,
+        };
+        let nodes = Objects::new(access.clone(), nodes).into_stream();
+        tasks.spawn(follow.run(nodes, sender.clone(), unread.clone()));
         if mode == Mode::Ovn {
-            tasks.spawn(follow(
-                Objects::new(access.clone(), Selection::default()).into_stream(),
-                sender.clone(),
-                |it: &ApiService| (it.namespace().unwrap_or_default(), it.name_any()),
-                Service::of,
-                Change::Service,
-                Change::ServicesListed,
-            ));
-            tasks.spawn(follow(
-                podwire_apiserver::endpoint_slices(access.clone()),
-                sender,
-                |slice: &EndpointSlice| {
-                    let service = slice.labels().get(SERVICE_NAME).cloned();
-                    let namespace = slice.namespace().unwrap_or_default();
-                    (namespace, service.unwrap_or_default(), slice.name_any())
-                },
-                |slice| {
-                    let is_of_service = slice.labels().contains_key(SERVICE_NAME);
-                    is_of_service.then(|| Slice::from(slice))
-                },
-                Change::Slice,
-                Change::SlicesListed,
-            ));
+            let follow = Follow {
+                name: |it| (it.namespace.clone(), it.name.clone()),
+                reduce: Service::of,
+                change: Change::Service,
+                unreadable: Some(|_| Change::Unreadable),
+                listed: Change::ServicesListed,
+            };
+            let services = Objects::new(access.clone(), Selection::default()).into_stream();
+            tasks.spawn(follow.run(services, sender.clone(), unread.clone()));
+            let follow = Follow {
+                name: |it| (it.namespace.as_str().into(), it.name.as_str().into()),
+                reduce: Slice::of,
+                change: Change::Slice,
+                unreadable: Some(|_| Change::Unreadable),
+                listed: Change::SlicesListed,
+            };
+            let slices = podwire_cluster::endpoint_slices(access.clone());
+            tasks.spawn(follow.run(slices, sender, unread.clone()));
         }
         Ok(Self {
             client,
             cluster: Cluster::default(),
+            unread,
             changes,
             _tasks: tasks,
         })

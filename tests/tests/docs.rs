@@ -223,6 +223,7 @@ fn no_two_modules_beside_each_other_import_each_other() {
         "cni",
         "ovs",
         "apiserver",
+        "cluster",
         "daemon",
         "node",
         "agent",

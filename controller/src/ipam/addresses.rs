@@ -6,7 +6,7 @@ use ipnet::IpNet;
 
 use super::pool::Pool;
 use super::{AddressError, Mac, Request, RequestError, former_mac, mac, nth};
-use crate::name::{Name, ObjectName};
+use podwire_cluster::{Name, ObjectName};
 
 /// A pod's addresses: one of each family of its node's subnets, with the prefix length.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use std::time::Instant;
 use ipnet::IpNet;
 
 use super::{AddressError, Had};
-use crate::name::ObjectName;
+use podwire_cluster::ObjectName;
 
 /// The indexes in a subnet that are not for pods: its own, its router's, its node's.
 const RESERVED: u32 = 3;

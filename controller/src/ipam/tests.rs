@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use proptest::prelude::*;
 
 use super::*;
-use crate::name::ObjectName;
+use podwire_cluster::ObjectName;
 
 fn subnets(text: &str) -> Subnets {
     let networks = text.split(',').map(|one| one.parse().unwrap()).collect();

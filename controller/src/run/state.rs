@@ -33,6 +33,8 @@ pub(crate) struct State {
     dirty: BTreeSet<Key>,
     /// To be processed again at a certain time.
     retries: BTreeSet<(Instant, Key)>,
+    /// Objects that can't be read: nothing of theirs is changed.
+    unreadable: BTreeSet<Key>,
     /// To be processed again when something changes that they may depend on.
     blocked: BTreeSet<Key>,
     /// The [`KEY`] of each row: nothing else tells the owner of a deleted one.
@@ -68,6 +70,7 @@ impl State {
             rules,
             dirty: BTreeSet::new(),
             retries: BTreeSet::new(),
+            unreadable: BTreeSet::new(),
             blocked: BTreeSet::new(),
             rows: HashMap::new(),
             balancers: HashMap::new(),
@@ -112,12 +115,19 @@ impl State {
                 Key::Service(namespace, name)
             }
             Change::Slice(name, slice) => {
-                let key = Key::Service(name.0.clone(), name.1.clone());
-                set(&mut self.cluster.slices, name, slice);
-                key
+                let services = self.cluster.slices.set(name, slice);
+                let keys = services.into_iter();
+                self.dirty
+                    .extend(keys.map(|(ns, name)| Key::Service(ns, name)));
+                return;
+            }
+            Change::Unreadable(key) => {
+                self.unreadable.insert(key);
+                return;
             }
             Change::Listed => return,
         };
+        self.unreadable.remove(&key);
         self.dirty.insert(key);
     }
 
@@ -196,6 +206,9 @@ impl State {
             while plan.len() < most
                 && let Some(key) = keys.pop_first()
             {
+                if self.unreadable.contains(&key) {
+                    continue;
+                }
                 let before = self.warned.remove(&key);
                 let mut look = Look::default();
                 let wanted = self.wanted(&key, &plan, &mut look);

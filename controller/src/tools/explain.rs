@@ -166,7 +166,7 @@ fn describe_row(db: &Db, (namespace, name): &ObjectName, pod: &Pod, had: &Had, t
 /// The services with the pod among their endpoints.
 fn services_of(cluster: &Cluster, had: &Had) -> Vec<String> {
     let mut found = Vec::new();
-    for ((namespace, _, _), slice) in &cluster.slices {
+    for ((namespace, service_name), slice) in cluster.slices.all() {
         let is_its = |address: IpAddr| had.addresses.iter().any(|it| it.addr() == address);
         let mut own = slice
             .endpoints
@@ -175,12 +175,9 @@ fn services_of(cluster: &Cluster, had: &Had) -> Vec<String> {
         let Some(endpoint) = own.next() else {
             continue;
         };
-        let id = (namespace.clone(), slice.service.clone());
+        let id = (namespace.clone(), service_name.clone());
         let Some(service) = cluster.services.get(&id) else {
-            found.push(format!(
-                "{namespace}/{}: it has no cluster IP",
-                slice.service
-            ));
+            found.push(format!("{namespace}/{service_name}: it has no cluster IP"));
             continue;
         };
         let ips: Vec<_> = service
@@ -203,7 +200,7 @@ fn services_of(cluster: &Cluster, had: &Had) -> Vec<String> {
         };
         found.push(format!(
             "{namespace}/{} {} {}: {state}",
-            slice.service,
+            service_name,
             ips.join(","),
             ports.join(", ")
         ));

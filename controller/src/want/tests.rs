@@ -33,7 +33,6 @@ fn slice(endpoints: &[(&str, &str)], ports: &[(&str, &str, u16)]) -> Slice {
         .iter()
         .map(|(name, protocol, number)| ((*name).to_owned(), ((*protocol).to_owned(), *number)));
     Slice {
-        service: "svc".into(),
         endpoints: endpoints
             .iter()
             .map(|(address, state)| endpoint(address, state))

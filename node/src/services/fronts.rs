@@ -101,7 +101,7 @@ impl Fronts {
             }
             if let Some(number) = service.health_port {
                 let mut local = BTreeSet::new();
-                for slice in cluster.slices_of(name) {
+                for slice in cluster.slices.of(&name.0, &name.1) {
                     let here = slice
                         .endpoints
                         .iter()
@@ -135,7 +135,7 @@ impl Fronts {
         v4: bool,
     ) {
         let mut found = Vec::new();
-        for slice in cluster.slices_of(name) {
+        for slice in cluster.slices.of(&name.0, &name.1) {
             let number = slice.ports.get(&port.name);
             let number = number.filter(|(protocol, _)| *protocol == port.protocol);
             let Some(number) = number.map(|(_, number)| *number).filter(|it| *it != 0) else {

@@ -3,6 +3,8 @@ mod real;
 use super::fronts::Key;
 use super::table::Contents;
 use super::*;
+use podwire_cluster::Slices;
+
 use crate::cluster::{Endpoint, Kind, Port, Service, Slice};
 
 fn here() -> Here {
@@ -46,12 +48,12 @@ fn cluster(service: Service, endpoints: &[(&str, &str)]) -> Cluster {
         ..service
     };
     let name = |name: &str| ("ns".to_owned(), name.to_owned());
+    let mut slices = Slices::default();
+    slices.set(("ns".into(), "web-1".into()), Some(("web".into(), slice)));
     Cluster {
         services: kind(name("web"), service),
-        slices: kind(
-            ("ns".to_owned(), "web".to_owned(), "web-1".to_owned()),
-            slice,
-        ),
+        slices,
+        slices_are_listed: true,
         ..Cluster::default()
     }
 }

@@ -120,6 +120,42 @@ fn a_service_that_nft_refuses_is_left_out_named_counted_and_reported() {
     host.end();
 }
 
+#[test]
+fn a_service_that_can_t_be_read_holds_up_no_other() {
+    let machine = machine();
+    let unreadable = |name: &str, n: u16| {
+        let mut service = service(name, n, true, json!({}));
+        service["spec"]["ports"] = "all of them".into();
+        service
+    };
+    let mut odd = service("odd", 12, true, json!({}));
+    odd["status"]["conditions"] = json!([{ "type": "A", "lastTransitionTime": null }]);
+    let objects = [unreadable("strange", 10), odd, endpoints("odd", OWN)];
+    let host = Host::start(&machine, &objects);
+    let listening = "172.31.0.2:8080".parse().unwrap();
+    let reaches = |n: u16| {
+        let by = Some(format!("172.31.0.2:{}", 30_000 + n).parse().unwrap());
+        traffic::tcp_echo_by(host.outside(), host.place(), listening, by, 1000)
+    };
+    reaches(12).unwrap();
+    host.server.apply(unreadable("odd", 12));
+    host.apply_and_wait(service("good", 13, true, json!({})));
+    host.apply_and_wait(endpoints("good", OWN));
+    reaches(13).unwrap();
+    reaches(12).unwrap();
+    let page = metrics(&host);
+    assert!(
+        page.contains("podwire_node_unreadable_objects 2\n"),
+        "{page}"
+    );
+    let events = host
+        .server
+        .await_events("Events", |events| events.len() == 2);
+    assert_eq!(events[0]["involvedObject"]["name"], "strange");
+    assert_eq!(events[0]["reason"], "Unreadable");
+    host.end();
+}
+
 fn metrics(host: &Host<'_>) -> String {
     let connect = || TcpStream::connect("127.0.0.1:9477");
     let mut stream = host.place().run(connect).unwrap();

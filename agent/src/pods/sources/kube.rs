@@ -10,12 +10,15 @@ use k8s_openapi::api::core::v1::Pod as PodKind;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Api;
 use kube::api::ListParams;
-use kube::core::PartialObjectMeta;
 use podwire_apiserver::bounds::PAGE;
+use podwire_apiserver::event::Source;
+use podwire_apiserver::object::{Metadata, MetadataOf, Reference};
 use podwire_apiserver::watch::{Event, Selection, Watch};
-use podwire_apiserver::{Access, brief, client, with_causes};
+use podwire_apiserver::{Access, Unread, brief, client, with_causes};
+use podwire_cluster::api;
 use tokio::sync::Notify;
 
+use super::known::Seen;
 use super::pods::{Pods, TooMuch};
 use super::{Known, Pod, PodName};
 use crate::config::KubeConfig;
@@ -31,11 +34,17 @@ pub(super) async fn watch(config: KubeConfig, known: Known, nudge: Arc<Notify>) 
         page: PAGE,
         ..Selection::default()
     };
+    let source = Source {
+        component: "podwire",
+        host: Some(config.node.clone()),
+    };
+    let unread = Unread::posting(config.access.clone(), source);
     let mut events = Watch::new(config.access.clone(), selection).nudged_by(nudge);
     let mut keeper = Keeper {
         access: config.access,
         known,
         listed: Pods::default(),
+        unread,
         is_failing: false,
     };
     loop {
@@ -86,11 +95,12 @@ struct Keeper {
     known: Known,
     /// The pods listed so far.
     listed: Pods,
+    unread: Unread,
     is_failing: bool,
 }
 
 impl Keeper {
-    fn take(&mut self, event: Event<PartialObjectMeta<PodKind>>) -> Result<(), TooMuch> {
+    fn take(&mut self, event: Event<MetadataOf<api::Pod>>) -> Result<(), TooMuch> {
         match event {
             Event::Listing => self.listed = Pods::default(),
             Event::Listed(pod) => {
@@ -112,26 +122,33 @@ impl Keeper {
                 if let Some((name, pod)) = read(pod.metadata) {
                     self.known.apply(name, pod)?;
                 }
-                self.answered(version);
+                self.answered(&version);
             }
             Event::Deleted(pod) => {
-                let version = pod.metadata.resource_version.clone();
-                if let Some((name, _)) = read(pod.metadata) {
+                if let Some(name) = name(&pod) {
                     self.known.delete(&name);
                 }
-                self.answered(version);
+                self.answered(&pod.resource_version);
             }
-            Event::Bookmark(version) => self.answered(Some(version)),
+            Event::Bookmark(version) => self.answered(&version),
+            Event::Unreadable(pod) => {
+                let version = pod.object.resource_version.clone();
+                if let Some(name) = name(&pod.object)
+                    && let Seen::Pod(known) = self.known.see(&name)
+                {
+                    self.listed.insert(name, Pod::clone(&known))?;
+                }
+                self.unread.report(pod);
+                self.answered(&version);
+            }
             Event::Failed(failure) => self.failed(failure.to_string()),
         }
         Ok(())
     }
 
-    fn answered(&self, version: Option<String>) {
+    fn answered(&self, version: &str) {
         self.known.answered();
-        if let Some(version) = version {
-            self.known.came_to(&version);
-        }
+        self.known.came_to(version);
     }
 
     fn works(&mut self) {
@@ -153,13 +170,21 @@ impl Keeper {
 }
 
 /// The part of a pod's metadata that is kept.
-fn read(metadata: ObjectMeta) -> Option<(PodName, Pod)> {
-    let name = PodName {
-        namespace: metadata.namespace?,
-        name: metadata.name?,
-    };
-    let annotations = metadata.annotations.unwrap_or_default();
-    Some((name, Pod::new(metadata.uid, annotations)))
+fn read(metadata: Metadata) -> Option<(PodName, Pod)> {
+    let name = name(&Reference::from(&metadata))?;
+    let uid = Some(metadata.uid).filter(|uid| !uid.is_empty());
+    Some((name, Pod::new(uid, metadata.annotations)))
+}
+
+fn name(pod: &Reference) -> Option<PodName> {
+    let Reference {
+        namespace, name, ..
+    } = pod;
+    let is_named = !namespace.is_empty() && !name.is_empty();
+    is_named.then(|| PodName {
+        namespace: namespace.clone(),
+        name: name.clone(),
+    })
 }
 
 #[cfg(test)]

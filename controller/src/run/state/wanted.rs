@@ -223,7 +223,7 @@ impl State {
             }
             false => Vec::new(),
         };
-        let slices: Vec<_> = self.cluster.slices_of(namespace, name).collect();
+        let slices: Vec<_> = self.cluster.slices.of(namespace, name).collect();
         want::service(namespace, name, service, slices.iter().copied(), &nodes)
     }
 }

@@ -2,9 +2,9 @@
 
 use std::thread;
 
-use k8s_openapi::api::core::v1::Service as ApiService;
-use k8s_openapi::api::discovery::v1::EndpointSlice;
 use nix::sched::{CloneFlags, unshare};
+use podwire_cluster::SERVICE_NAME;
+use podwire_cluster::api::{EndpointSlice, Service as ApiService};
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 use serde_json::json;
@@ -126,7 +126,7 @@ fn service() -> impl Strategy<Value = ApiService> {
         )
 }
 
-fn slice() -> impl Strategy<Value = EndpointSlice> {
+fn slice(service: &'static str) -> impl Strategy<Value = EndpointSlice> {
     let endpoint = (
         select(&ENDPOINTS[..]),
         any::<[bool; 2]>(),
@@ -146,9 +146,9 @@ fn slice() -> impl Strategy<Value = EndpointSlice> {
     );
     let endpoints = proptest::collection::vec(endpoint, 0..6);
     let ports = proptest::collection::vec(port, 0..4);
-    (endpoints, ports).prop_map(|(endpoints, ports)| {
+    (endpoints, ports).prop_map(move |(endpoints, ports)| {
         let object = json!({
-            "addressType": "IPv4", "metadata": {}, "endpoints": endpoints, "ports": ports,
+            "metadata": {"labels": {SERVICE_NAME: service}}, "endpoints": endpoints, "ports": ports,
         });
         serde_json::from_value(object).unwrap()
     })
@@ -157,21 +157,23 @@ fn slice() -> impl Strategy<Value = EndpointSlice> {
 /// A cluster at one time.
 fn objects() -> impl Strategy<Value = Cluster> {
     let of_name = |name: &'static str| {
-        let slices = proptest::collection::vec(slice(), 0..3);
+        let slices = proptest::collection::vec(slice(name), 0..3);
         (proptest::option::weighted(0.9, service()), slices).prop_map(move |it| (name, it))
     };
     NAMES.map(of_name).prop_map(|objects| {
         let mut cluster = Cluster::default();
         cluster.services.is_listed = true;
-        cluster.slices.is_listed = true;
+        cluster.slices_are_listed = true;
         for (name, (service, slices)) in objects {
             let key = ("ns".to_owned(), name.to_owned());
             if let Some(service) = service.as_ref().and_then(Service::of) {
                 cluster.services.objects.insert(key.clone(), service);
             }
             for (number, slice) in slices.iter().enumerate() {
-                let key = (key.0.clone(), key.1.clone(), format!("{name}-{number}"));
-                cluster.slices.objects.insert(key, Slice::from(slice));
+                let own = format!("{name}-{number}");
+                cluster
+                    .slices
+                    .set(("ns".into(), own.into()), Slice::of(slice));
             }
         }
         cluster

@@ -6,10 +6,11 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use futures_util::{Stream, StreamExt as _};
-use k8s_openapi::api::discovery::v1::EndpointSlice;
-use kube::ResourceExt as _;
+use podwire_cluster::api::EndpointSlice;
+
 use podwire_apiserver::watch::Event;
-use podwire_apiserver::{Access, Token, endpoint_slices};
+use podwire_apiserver::{Access, Token};
+use podwire_cluster::endpoint_slices;
 use podwire_tests::apiserver::{ApiServer, endpoints};
 use serde_json::json;
 
@@ -28,8 +29,11 @@ async fn next(events: &mut Events) -> (String, Vec<Option<String>>) {
     let find = async {
         loop {
             if let Event::Listed(slice) | Event::Applied(slice) = events.next().await.unwrap() {
-                let nodes = slice.endpoints.iter().map(|it| it.node_name.clone());
-                return (slice.name_any(), nodes.collect());
+                let nodes = slice
+                    .endpoints
+                    .iter()
+                    .map(|it| it.node().map(str::to_owned));
+                return (slice.metadata.name, nodes.collect());
             }
         }
     };

@@ -1,0 +1,15 @@
+//! The objects of a Kubernetes cluster, as the node role, the agent and the controller read them.
+
+#![forbid(unsafe_code)]
+
+pub mod api;
+mod slices;
+
+pub use slices::{SERVICE_NAME, Slices, endpoint_slices};
+
+use smol_str::SmolStr;
+
+/// A name of the API: short ones need no memory of their own.
+pub type Name = SmolStr;
+/// Namespace and name.
+pub type ObjectName = (Name, Name);
