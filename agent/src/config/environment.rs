@@ -1,9 +1,13 @@
 //! The environment: podwire's own variables, those of ovn-kubernetes, and a pod's service account.
 
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
+use podwire_apiserver::read_text;
+
 use super::command::{CONFIG_VARIABLE, TOKEN_VARIABLE};
+use super::error::{FileError, LoadError};
 use super::files::Place;
 use super::foreign;
 use super::layers::{Given, Layer, Origin};
@@ -21,10 +25,17 @@ const SERVICE_PORT: &str = "KUBERNETES_SERVICE_PORT";
 /// command line.
 const NO_SETTINGS: [&str; 3] = [CONFIG_VARIABLE, "PODWIRE_FAULT", TOKEN_VARIABLE];
 
+/// The file from which the units of agent and node role take variables (EnvironmentFile=).
+pub(super) const UNIT_FILE: &str = "/etc/default/podwire";
+/// Its largest size, in bytes.
+const LARGEST: usize = 1 << 16;
+
 /// The process' environment.
 #[derive(Debug, Clone)]
 pub struct Environment {
     variables: BTreeMap<String, String>,
+    /// Variables that it lacks, with their file and line.
+    of_file: BTreeMap<String, (String, PathBuf, usize)>,
     service_account: PathBuf,
 }
 
@@ -36,6 +47,7 @@ impl Environment {
         };
         Self {
             variables: std::env::vars_os().filter_map(text).collect(),
+            of_file: BTreeMap::new(),
             service_account: SERVICE_ACCOUNT.into(),
         }
     }
@@ -48,8 +60,41 @@ impl Environment {
                 .iter()
                 .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
                 .collect(),
+            of_file: BTreeMap::new(),
             service_account: service_account.to_owned(),
         }
+    }
+
+    /// The same, with the variables of a file such as [`UNIT_FILE`] for those that it lacks: for a
+    /// command that is not started by the unit.
+    ///
+    /// # Errors
+    /// The file is there and can't be read.
+    pub(super) fn with_file(mut self, path: &Path) -> Result<Self, LoadError> {
+        let text = match read_text(path, LARGEST) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(self),
+            read => read.map_err(|source| FileError::Read {
+                path: path.to_owned(),
+                source,
+            })?,
+        };
+        // systemd.exec(5): later lines count, and quotes are not part of a value.
+        for (number, line) in (1..).zip(text.lines()) {
+            let line = line.trim();
+            let Some((name, value)) = line.split_once('=') else {
+                continue;
+            };
+            if line.starts_with(['#', ';']) {
+                continue;
+            }
+            let unquoted = ['"', '\'']
+                .iter()
+                .find_map(|quote| value.strip_prefix(*quote)?.strip_suffix(*quote));
+            let value = unquoted.unwrap_or(value).to_owned();
+            let entry = (value, path.to_owned(), number);
+            self.of_file.insert(name.trim().to_owned(), entry);
+        }
+        Ok(self)
     }
 
     /// Its settings: podwire's own variables, then those of others, then the service account's.
@@ -64,7 +109,15 @@ impl Environment {
                     .collect(),
                 Kind::List(None) | Kind::One | Kind::Switch => vec![text.to_owned()],
             };
-            let origin = Origin::Variable(setting.variable.clone());
+            let name = &setting.variable;
+            let origin = match self.of_file.get(name) {
+                Some((_, path, line)) if !self.variables.contains_key(name) => Origin::File {
+                    path: path.clone(),
+                    key: name.clone(),
+                    line: Some(*line),
+                },
+                _ => Origin::Variable(name.clone()),
+            };
             Some((setting.key.clone(), Given { values, origin }))
         });
         let foreign = foreign::variables(|name| self.find(name).map(str::to_owned));
@@ -138,7 +191,8 @@ impl Environment {
     /// An empty variable counts as unset: that is how a manifest reads an optional key of a
     /// ConfigMap.
     pub(super) fn find(&self, name: &str) -> Option<&str> {
-        let value = self.variables.get(name)?;
+        let of_file = || self.of_file.get(name).map(|(value, ..)| value);
+        let value = self.variables.get(name).or_else(of_file)?;
         (!value.is_empty()).then_some(value)
     }
 }

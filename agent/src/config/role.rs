@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::path::Path;
 
 use clap::builder::{OsStr, Resettable};
 use clap::{ArgMatches, Args as _, Command};
@@ -11,7 +12,7 @@ use podwire_node::NodeCommand;
 use super::command::{
     HIDDEN, OvnkubeCommand, TOKEN_FLAG, TOKEN_VARIABLE, named, places, with_files, with_variable,
 };
-use super::environment::Environment;
+use super::environment::{Environment, UNIT_FILE};
 use super::error::LoadError;
 use super::files::Places;
 use super::foreign;
@@ -77,7 +78,7 @@ pub fn node_line(node: &ArgMatches) -> Result<Option<RoleLine>, LoadError> {
         &settings,
         layer,
         places(given),
-        &Environment::of_process(),
+        &Environment::of_process().with_file(Path::new(UNIT_FILE))?,
     )
     .map(Some)
 }

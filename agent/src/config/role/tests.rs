@@ -73,6 +73,8 @@ impl Role {
             .map(|(name, value)| (*name, value.as_str()))
             .collect();
         let environment = Environment::of(&variables, self.dir.path());
+        let unit = self.dir.path().join("unit");
+        let environment = environment.with_file(&unit).unwrap();
         let settings = settings(verb);
         let layer = named(given, &settings);
         let line = line(verb, &settings, layer, places, &environment);
@@ -88,6 +90,38 @@ impl Role {
         let words = line.into_iter().skip(3);
         words.map(|word| word.into_string().unwrap()).collect()
     }
+}
+
+/// A command at a terminal has none of the variables that the unit reads from its file.
+#[test]
+fn what_the_unit_s_file_tells_counts_as_its_variables_would() {
+    let unit = "# of podwire\n;PODWIRE_MODE=other\nPODWIRE_MODE=ovn\nPODWIRE_MTU=1400\n\
+                PODWIRE_CLUSTER_SUBNETS=\"10.244.0.0/16 fd00::/48\"\nPODWIRE_ENCAP_PORT=x\n";
+    let role = || {
+        let role = Role::new().file("unit", unit);
+        role.file("podwire.toml", "[node]\nencap-port = 8080\n")
+            .variable("PODWIRE_MTU", "1300")
+    };
+    let told = role().told();
+    for flag in [
+        "--mode=ovn",
+        "--mtu=1300",
+        "--cluster-subnet=10.244.0.0/16",
+        "--cluster-subnet=fd00::/48",
+        "--encap-port=8080",
+    ] {
+        assert!(told.iter().any(|it| it == flag), "{flag}: {told:?}");
+    }
+    let line = role().line().unwrap();
+    let origin = line.origin("--mode");
+    assert!(origin.ends_with("unit, line 3: PODWIRE_MODE)"), "{origin}");
+    assert_eq!(line.origin("--mtu"), " ($PODWIRE_MTU)");
+    let refused = Role::new().file("unit", "PODWIRE_MTU=many").line();
+    let refused = refused.unwrap_err().to_string();
+    assert!(
+        refused.contains("unit, line 1: PODWIRE_MTU = many"),
+        "{refused}"
+    );
 }
 
 #[test]
