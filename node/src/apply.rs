@@ -79,6 +79,7 @@ pub(crate) struct Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let verb = match self.steps.first() {
+            Some(Step::Remove(Item::Former(_))) => "restore",
             Some(Step::Remove(_)) => "remove",
             _ => "apply",
         };

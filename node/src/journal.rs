@@ -170,6 +170,14 @@ impl Journal {
         Ok(())
     }
 
+    /// Removes all entries but those of replaced routes.
+    pub(crate) fn keep_replaced(&mut self) -> Result<(), JournalError> {
+        self.undos.retain(|undo| matches!(undo, Undo::Replaced(_)));
+        let path = self.file();
+        let complete: String = self.undos.iter().map(Undo::line).collect();
+        fs::write(&path, complete).map_err(failed("write", &path))
+    }
+
     /// Removes all entries, once they are undone.
     pub(crate) fn forget(&mut self) -> Result<(), JournalError> {
         let path = self.file();
@@ -234,6 +242,7 @@ mod tests {
             path: "net/ipv4/conf/eth0/forwarding".to_owned(),
             was: was.to_owned(),
             set: "1".to_owned(),
+            all: None,
         }
     }
 

@@ -170,9 +170,12 @@ impl Node {
     /// Sets up the machine, and waits for what others have to provide.
     pub(crate) async fn init(&mut self) -> Result<Vec<Step>, NodeError> {
         let deadline = Instant::now() + OTHERS_LIMIT;
-        let mut rounds = Vec::new();
+        let (mut rounds, mut failures) = (Vec::new(), Vec::new());
         loop {
-            let look = self.settle(&mut rounds).await?;
+            let look = self.settle(&mut rounds, &mut failures).await?;
+            if !failures.is_empty() {
+                return Err(NodeError::Apply(failures));
+            }
             let awaited = awaited(&look.findings);
             if awaited.is_empty() {
                 return Ok(rounds.concat());
@@ -195,9 +198,10 @@ impl Node {
         if !force && pods > 0 && diff::steps(&look.findings).iter().any(removes_port) {
             return Err(NodeError::Pods(pods));
         }
-        let mut rounds = Vec::new();
+        let (mut rounds, mut failures) = (Vec::new(), Vec::new());
         loop {
-            let Actual { switch, links, .. } = self.settle(&mut rounds).await?.actual;
+            let look = self.settle(&mut rounds, &mut failures).await?;
+            let Actual { switch, links, .. } = look.actual;
             let mut noted = self.machine.journal.undos().iter();
             let left = noted.find_map(|undo| {
                 let (link, has_row) = match undo {
@@ -212,21 +216,30 @@ impl Node {
                     "  Open vSwitch's database, which does not answer".to_owned()
                 }
                 Some(link) => format!("  ovs-vswitchd to remove link {link}"),
-                None => {
+                None if failures.is_empty() => {
                     self.machine.journal.forget()?;
                     return Ok(rounds.concat());
+                }
+                None => {
+                    let is_route = |step: &Step| matches!(step.item(), Item::Former(_));
+                    if failures.iter().flat_map(|it| &it.steps).all(is_route) {
+                        // The next cleanup tries them again.
+                        self.machine.journal.keep_replaced()?;
+                    }
+                    return Err(NodeError::Apply(failures));
                 }
             };
             self.await_event(deadline, vec![awaited]).await?;
         }
     }
 
-    /// Looks and executes steps until none is left; adds each round's steps to `rounds`.
-    ///
-    /// # Errors
-    /// Those of all steps that failed, after all others are done.
-    async fn settle(&mut self, rounds: &mut Vec<Vec<Step>>) -> Result<Look, NodeError> {
-        let mut failures: Vec<Failure> = Vec::new();
+    /// Looks and executes steps until none is left but those that failed; adds each round's steps
+    /// to `rounds`.
+    async fn settle(
+        &mut self,
+        rounds: &mut Vec<Vec<Step>>,
+        failures: &mut Vec<Failure>,
+    ) -> Result<Look, NodeError> {
         loop {
             let look = self.look().await?;
             let more = !rounds.is_empty();
@@ -235,10 +248,7 @@ impl Node {
             let mut steps = diff::steps(&look.findings);
             steps.retain(|step| !failures.iter().any(|it| it.steps.contains(step)));
             if steps.is_empty() {
-                return match failures.is_empty() {
-                    true => Ok(look),
-                    false => Err(NodeError::Apply(failures)),
-                };
+                return Ok(look);
             }
             if rounds.len() == MOST_ROUNDS {
                 let left = steps.iter().map(|step| format!("  {step:?}"));

@@ -74,11 +74,12 @@ impl Connections {
         config.connect_timeout = DATABASE_LIMIT;
         let client = Client::start(config);
         let synced = client.synced(Instant::now() + DATABASE_LIMIT).await;
-        synced.map_err(|source| LookError::Database {
-            remote: places.ovsdb.to_string(),
-            source,
-        })?;
         let settings = goal.settings.as_ref();
+        // Without settings, all is undone that can be.
+        if let (Err(source), Some(_)) = (synced, settings) {
+            let remote = places.ovsdb.to_string();
+            return Err(LookError::Database { remote, source });
+        }
         let southbound = settings.and_then(|settings| southbound(settings, &client));
         let southbound = southbound
             .transpose()

@@ -12,7 +12,7 @@ use kube::Client as Api;
 use tokio::time::timeout;
 
 use crate::LINK;
-use crate::items::{Item, Key};
+use crate::items::{Item, Key, Own};
 use crate::look::Look;
 use crate::nft::{self, objects};
 use crate::plan::TUNNEL_PORT;
@@ -84,7 +84,7 @@ impl Preflight {
                 let names = [
                     Some(settings.node_name.as_str()),
                     look.actual.key("hostname"),
-                    owned.and_then(Option::as_deref),
+                    owned.and_then(Own::was),
                 ];
                 self.judge(&names, chassis, by_name, by_ip);
             }

@@ -102,12 +102,8 @@ pub(crate) fn items(look: &Look, journal: &[Undo], kept: &[PutBack], run: Option
     for undo in journal {
         let _ = match undo {
             Undo::Made(item) => writeln!(text, "  remove {}", item.identity()),
-            Undo::Replaced(former) => writeln!(
-                text,
-                "  restore route {} dev {}",
-                former.destination, former.link
-            ),
-            Undo::Sysctl { path, was, set } => {
+            Undo::Replaced(former) => writeln!(text, "  restore route {}", former.destination),
+            Undo::Sysctl { path, was, set, .. } => {
                 let sysctl = path.replace('/', ".");
                 writeln!(text, "  write {was} to {sysctl}, while it is {set}")
             }

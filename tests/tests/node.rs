@@ -227,3 +227,109 @@ fn what_can_not_be_is_one_sentence_and_changes_nothing() {
     }
     before.assert_same(&machine.snapshot());
 }
+
+#[test]
+fn a_route_that_is_taken_over_is_named_as_it_is_and_returns_as_it_was() {
+    let machine = Machine::new();
+    let node = machine.node();
+    let ip = |line: &str| drop(node.run("ip", line));
+    ip("nexthop add id 7 via 192.0.2.1 dev eth0 onlink");
+    for (route, named) in [
+        ("blackhole 10.96.0.0/16", "blackhole proto boot"),
+        ("unreachable 10.96.0.0/16", "unreachable proto boot"),
+        ("throw 10.96.0.0/16 proto static", "throw proto static"),
+        (
+            "10.96.0.0/16 via 192.0.2.1 mtu 1400 advmss 1300",
+            "via 192.0.2.1 dev eth0 proto boot",
+        ),
+        ("10.96.0.0/16 via 192.0.2.1 realm 5", "with RouteRealm"),
+        (
+            "10.96.0.0/16 nexthop via 192.0.2.1 nexthop via 192.0.2.2 weight 2",
+            "over 2 next hops",
+        ),
+        (
+            "10.96.0.0/16 via inet6 fe80::1 dev eth0",
+            "dev eth0 proto boot",
+        ),
+        ("10.96.0.0/16 nhid 7", "with next hop 7"),
+        (
+            "fd00:10:96::/112 via fe80::1 dev eth0 pref high",
+            "via fe80::1 dev eth0 proto boot",
+        ),
+    ] {
+        ip(&format!("route add {route}"));
+        let before = machine.snapshot();
+        let refused = machine.podwire_node("init", "");
+        assert!(refused.stderr.contains(named), "{route}: {refused:#?}");
+        machine.init("--take-over");
+        machine.cleanup("");
+        before.assert_same(&machine.snapshot());
+        ip(&format!("route del {route}"));
+    }
+}
+
+#[test]
+fn a_route_that_can_t_return_keeps_nothing_else_from_being_undone() {
+    let machine = Machine::new();
+    let node = machine.node();
+    let ip = |line: &str| drop(node.run("ip", line));
+    ip("route add 10.96.0.0/16 via 192.0.2.1");
+    let before = machine.snapshot();
+    machine.init("--take-over");
+    ip("address del 192.0.2.11/24 dev eth0");
+    for _ in 0..2 {
+        let done = machine.podwire_node("cleanup", "");
+        assert_eq!(done.status.code(), Some(1), "{done:#?}");
+        let said = "cannot restore former route 10.96.0.0/16: ";
+        assert!(done.stderr.contains(said), "{done:#?}");
+    }
+    assert_eq!(node.run("nft", "list ruleset"), "");
+    assert!(!node.run("ip", "-o link").contains("ovn-k8s-mp0"));
+    ip("address add 192.0.2.11/24 dev eth0");
+    ip("route add default via 192.0.2.1 onlink dev eth0");
+    machine.cleanup("");
+    before.assert_same(&machine.snapshot());
+}
+
+#[test]
+fn cleanup_leaves_what_a_successor_has_set_since() {
+    let machine = Machine::new();
+    let node = machine.node();
+    machine.init("");
+    node.vsctl(
+        "set open_vswitch . external_ids:hostname=successor \
+         external_ids:ovn-remote=tcp:198.51.100.1:6642",
+    );
+    node.run("sh", ["-c", "echo 1 >/proc/sys/net/ipv4/ip_forward"]);
+    let done = machine.cleanup("");
+    let left = "left external_ids:hostname, which somebody else has set";
+    assert!(done.contains(left), "{done}");
+    let rows = node.ovsdb_rows("Open_vSwitch");
+    let ids = &rows[0]["external_ids"];
+    assert_eq!(ids["hostname"], "successor");
+    assert_eq!(ids["ovn-remote"], "tcp:198.51.100.1:6642");
+    assert_eq!(ids["ovn-encap-ip"], Value::Null);
+    let forwarding = node.run("cat", "/proc/sys/net/ipv4/conf/eth0/forwarding");
+    assert_eq!(forwarding.trim(), "1");
+}
+
+#[test]
+fn cleanup_undoes_what_it_can_without_open_vswitch_and_without_its_mark() {
+    let machine = Machine::new();
+    let node = machine.node();
+    let before = machine.snapshot();
+    machine.init("");
+    node.stop_ovsdb_server();
+    let done = machine.podwire_node("cleanup", "");
+    assert_eq!(done.status.code(), Some(1), "{done:#?}");
+    let said = "Open vSwitch's database, which does not answer";
+    assert!(done.stderr.contains(said), "{done:#?}");
+    assert_eq!(node.run("nft", "list ruleset"), "");
+    node.start_ovsdb_server();
+    node.await_vswitchd();
+    node.vsctl("remove open_vswitch . external_ids podwire.io/node");
+    machine.cleanup("");
+    // Only the mark knew of it.
+    node.vsctl("set open_vswitch . external_ids:hostname=machine.example");
+    before.assert_same(&machine.snapshot());
+}

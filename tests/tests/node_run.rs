@@ -25,7 +25,27 @@ fn every_item_that_somebody_deletes_or_changes_is_put_back() {
     let ip = |line: &str| drop(node.run("ip", line));
     let nft = |line: &str| drop(node.run("nft", line));
     let vsctl = |line: &str| drop(node.vsctl(line));
-    let deeds: [(&dyn Fn(), &str); 19] = [
+    let deeds: [(&dyn Fn(), &str); 25] = [
+        (
+            &|| ip("route flush dev ovn-k8s-mp0"),
+            "address 10.244.1.2/24",
+        ),
+        (
+            &|| ip("-6 route flush dev ovn-k8s-mp0"),
+            "address fd00:10:244:1::2/64",
+        ),
+        (
+            &|| ip("route replace 10.96.0.0/16 via 10.244.1.1 mtu 1300"),
+            "route 10.96.0.0/16",
+        ),
+        (
+            &|| nft("add table inet podwire-node { flags dormant; }"),
+            "nftables table inet podwire-node",
+        ),
+        (
+            &|| nft("add chain inet podwire-node forward { policy drop; }"),
+            "nftables table inet podwire-node",
+        ),
         (
             &|| ip("address del 10.244.1.2/24 dev ovn-k8s-mp0"),
             "address 10.244.1.2/24",
@@ -89,6 +109,7 @@ fn every_item_that_somebody_deletes_or_changes_is_put_back() {
             &|| vsctl("--no-wait set interface ovn-k8s-mp0 mtu_request=1300"),
             "port ovn-k8s-mp0",
         ),
+        (&|| vsctl("set port ovn-k8s-mp0 tag=7"), "port ovn-k8s-mp0"),
         (&|| vsctl("del-port ovn-k8s-mp0"), "port ovn-k8s-mp0"),
     ];
     for (deed, item) in deeds {

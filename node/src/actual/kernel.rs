@@ -23,13 +23,13 @@ impl Actual {
         self.addresses = addresses
             .filter_map(|message| AddressSeen::of(message, names.get(&message.header.index)?))
             .collect();
-        let routes = dump.routes.iter();
+        let routes = dump.routes.into_iter();
         let routes: Vec<RouteSeen> = routes
             .filter_map(|message| RouteSeen::of(message, |index| names.get(&index).cloned()))
             .collect();
         let defaults = routes
             .iter()
-            .filter(|route| route.destination.prefix_len() == 0 && route.link.is_some());
+            .filter(|route| route.destination.prefix_len() == 0 && route.is_unicast());
         // IPv4 first, as in kubelet's choice of the node's address.
         let default =
             defaults.min_by_key(|route| (route.destination.addr().is_ipv6(), route.metric));

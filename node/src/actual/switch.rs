@@ -25,7 +25,7 @@ pub(crate) fn tables() -> Vec<TableSpec> {
                 "options",
             ];
         } else if table.name == "Port" {
-            table.columns = &["name", "interfaces", "external_ids", "protected"];
+            table.columns = &["name", "interfaces", "external_ids", "protected", "tag"];
         }
     }
     tables.push(TableSpec {

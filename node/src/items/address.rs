@@ -8,7 +8,8 @@ use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::address::{
     AddressAttribute, AddressFlags, AddressMessage, AddressProtocol, AddressScope,
 };
-use rtnetlink::AddressMessageBuilder;
+use netlink_packet_route::route::{RouteMessage, RouteProtocol, RouteScope};
+use rtnetlink::{AddressMessageBuilder, RouteMessageBuilder};
 use serde::{Deserialize, Serialize};
 
 use super::{Actual, CHANGE, Change, Item, Kind, NEW, State, View, link, request};
@@ -69,6 +70,38 @@ impl Actual {
 }
 
 impl Address {
+    fn is_there(&self, actual: &Actual) -> bool {
+        let mut addresses = actual.addresses.iter();
+        addresses.any(|seen| seen.link == LINK && seen.address == self.0)
+    }
+
+    /// Whether somebody has removed the route that the kernel makes for its network; a link that is
+    /// down has none.
+    fn is_unconnected(&self, actual: &Actual) -> bool {
+        let mut routes = actual.routes.iter();
+        actual.links.get(LINK).is_some_and(|link| link.up)
+            && !routes.any(|seen| {
+                seen.destination == self.0.trunc() && seen.link.as_deref() == Some(LINK)
+            })
+    }
+
+    /// The route that the kernel makes for its network.
+    fn connected(&self, actual: &Actual) -> Option<RouteMessage> {
+        let net = self.0.trunc();
+        let builder = RouteMessageBuilder::<IpAddr>::new()
+            .output_interface(actual.index(LINK)?)
+            .protocol(RouteProtocol::Kernel)
+            .destination_prefix(net.addr(), net.prefix_len())
+            .ok()?;
+        if net.addr().is_ipv6() {
+            // net/ipv6/addrconf.c: IP6_RT_PRIO_ADDRCONF.
+            return Some(builder.priority(256).build());
+        }
+        let mut message = builder.pref_source(self.0.addr()).ok()?.build();
+        message.header.scope = RouteScope::Link;
+        Some(message)
+    }
+
     fn message(&self, actual: &Actual) -> Option<AddressMessage> {
         let (index, length) = (actual.index(LINK)?, self.0.prefix_len());
         Some(match self.0.addr() {
@@ -95,12 +128,19 @@ impl Kind for Address {
         }
         let mut addresses = view.actual.addresses.iter();
         match addresses.find(|seen| seen.link == LINK && seen.address == self.0) {
+            Some(_) if self.is_unconnected(view.actual) => {
+                State::Differs("without its connected route".to_owned())
+            }
             Some(seen) => State::Well { ours: seen.ours },
             None => State::Missing,
         }
     }
 
     fn make(&self, actual: &Actual) -> Vec<Change> {
+        if self.is_there(actual) {
+            let route = self.connected(actual).map(RouteNetlinkMessage::NewRoute);
+            return request(route, NEW);
+        }
         let new = self.message(actual).map(|mut message| {
             message.attributes.push(protocol());
             if self.0.addr().is_ipv6() {

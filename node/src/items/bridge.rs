@@ -10,6 +10,9 @@ use super::rows::{interface_of, mtu_request, strings};
 use super::{Actual, Change, Item, Kind, State, View, transaction};
 use crate::{MADE, MARK};
 
+/// It forwards by MAC addresses, and needs no controller.
+const FAIL_MODE: &str = "standalone";
+
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Bridge {
     pub(crate) name: String,
@@ -28,6 +31,7 @@ pub(crate) struct BridgeSeen {
     mac: Option<String>,
     local: Option<Uuid>,
     mtu_request: Option<u32>,
+    fail_mode: Option<String>,
     ours: bool,
 }
 
@@ -43,6 +47,7 @@ impl BridgeSeen {
             mac: row.map("other_config").str("hwaddr").map(str::to_owned),
             local: local.map(|row| row.uuid()),
             mtu_request: local.and_then(|row| mtu_request(&row)),
+            fail_mode: row.str("fail_mode").map(str::to_owned),
             ours: strings(row).contains_key(MARK),
         };
         Some((name.to_owned(), seen))
@@ -80,6 +85,10 @@ impl Kind for Bridge {
         if seen.mtu_request != Some(self.mtu) {
             differences.push(format!("MTU {}", seen.mtu_request.unwrap_or_default()));
         }
+        if seen.fail_mode.as_deref() != Some(FAIL_MODE) {
+            let mode = seen.fail_mode.as_deref().unwrap_or("none");
+            differences.push(format!("fail_mode {mode}"));
+        }
         view.of_switch(State::of(&differences))
     }
 
@@ -94,7 +103,7 @@ impl Kind for Bridge {
             let spec = BridgeSpec {
                 name: self.name.clone(),
                 datapath_type: Some(self.datapath.clone()),
-                fail_mode: Some("standalone".to_owned()),
+                fail_mode: Some(FAIL_MODE.to_owned()),
                 other_config: config,
                 external_ids: StringMap::from([(MARK.to_owned(), MADE.to_owned())]),
                 mtu_request: Some(self.mtu),
@@ -103,6 +112,8 @@ impl Kind for Bridge {
         };
         let mut change = Transaction::new();
         set_keys(&mut change, "Bridge", seen.uuid, "other_config", &config);
+        let columns = Columns::new().set("fail_mode", FAIL_MODE);
+        change.update("Bridge", Condition::uuid(seen.uuid), columns);
         if let Some(local) = seen.local {
             let columns = Columns::new().set("mtu_request", self.mtu);
             change.update("Interface", Condition::uuid(local), columns);

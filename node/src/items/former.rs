@@ -1,45 +1,74 @@
 //! Routes of somebody else that podwire's have replaced, listed for their return.
 
-use std::net::IpAddr;
+use std::fmt::Write as _;
 
 use ipnet::IpNet;
+use netlink_packet_core::{Emitable as _, Parseable as _};
 use netlink_packet_route::RouteNetlinkMessage;
-use netlink_packet_route::route::{RouteMessage, RouteProtocol, RouteScope};
-use rtnetlink::RouteMessageBuilder;
+use netlink_packet_route::route::{RouteAttribute, RouteFlags, RouteMessage, RouteNextHopFlags};
 use serde::{Deserialize, Serialize};
 
-use super::{Actual, Change, Item, Kind, NEW, State, Undo, View, request};
+use super::{Actual, Change, Item, Kind, NEW, RouteSeen, State, Undo, View, request};
 
 /// A route of somebody else's, in table main.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Former {
     pub(crate) destination: IpNet,
-    pub(crate) via: Option<IpAddr>,
+    /// Empty without one, as of a blackhole.
     pub(crate) link: String,
-    pub(crate) source: Option<IpAddr>,
-    /// Of its maker.
-    pub(crate) protocol: u8,
-    pub(crate) metric: u32,
+    metric: u32,
+    /// `struct rtmsg` and attributes as the kernel listed them, in hexadecimal digits.
+    message: String,
 }
 
 impl Former {
+    pub(super) fn of(seen: &RouteSeen) -> Self {
+        let mut bytes = vec![0; seen.message.buffer_len()];
+        seen.message.emit(&mut bytes);
+        let message = bytes.iter().fold(String::new(), |mut text, byte| {
+            // Writing to a string can't fail.
+            let _ = write!(text, "{byte:02x}");
+            text
+        });
+        Self {
+            destination: seen.destination,
+            link: seen.link.clone().unwrap_or_default(),
+            metric: seen.metric,
+            message,
+        }
+    }
+
     fn message(&self, actual: &Actual) -> Option<RouteMessage> {
-        let destination = self.destination;
-        let mut builder = RouteMessageBuilder::<IpAddr>::new()
-            .output_interface(actual.index(&self.link)?)
-            .protocol(RouteProtocol::from(self.protocol))
-            .priority(self.metric)
-            .destination_prefix(destination.addr(), destination.prefix_len())
-            .ok()?;
-        if let Some(via) = self.via {
-            builder = builder.gateway(via).ok()?;
-        }
-        if let Some(source) = self.source {
-            builder = builder.pref_source(source).ok()?;
-        }
-        let mut message = builder.build();
-        if self.via.is_none() && destination.addr().is_ipv4() {
-            message.header.scope = RouteScope::Link;
+        let bytes = (0..self.message.len()).step_by(2);
+        let bytes = bytes.map(|at| u8::from_str_radix(self.message.get(at..at + 2)?, 16).ok());
+        let bytes = bytes.collect::<Option<Vec<u8>>>()?;
+        let mut message = RouteMessage::parse(&bytes[..]).ok()?;
+        // What the kernel reports of links, and does not take back.
+        message.header.flags &= RouteFlags::Onlink;
+        let attributes = &mut message.attributes;
+        let by_id = attributes
+            .iter()
+            .any(|it| matches!(it, RouteAttribute::NhId(_)));
+        attributes.retain(|it| match it {
+            RouteAttribute::CacheInfo(_) => false,
+            // The next hop with that number has them.
+            RouteAttribute::Oif(_)
+            | RouteAttribute::Gateway(_)
+            | RouteAttribute::Via(_)
+            | RouteAttribute::MultiPath(_) => !by_id,
+            _ => true,
+        });
+        for attribute in attributes {
+            match attribute {
+                // A link that was made anew has another one.
+                RouteAttribute::Oif(index) => *index = actual.index(&self.link)?,
+                RouteAttribute::MultiPath(hops) => {
+                    for hop in hops {
+                        hop.flags &= RouteNextHopFlags::Onlink;
+                    }
+                }
+                _ => {}
+            }
         }
         Some(message)
     }
@@ -53,7 +82,8 @@ impl Former {
         let is_there = there.any(|seen| {
             seen.destination == self.destination && seen.metric == self.metric && !seen.ours
         });
-        !is_wanted && !is_there && view.actual.links.contains_key(&self.link)
+        let has_link = self.link.is_empty() || view.actual.links.contains_key(&self.link);
+        !is_wanted && !is_there && has_link
     }
 }
 
@@ -63,7 +93,10 @@ impl Kind for Former {
     }
 
     fn removed(&self) -> String {
-        format!("restored route {} dev {}", self.destination, self.link)
+        match self.link.as_str() {
+            "" => format!("restored route {}", self.destination),
+            link => format!("restored route {} dev {link}", self.destination),
+        }
     }
 
     /// It is never planned.

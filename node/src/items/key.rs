@@ -10,7 +10,7 @@ use podwire_ovs::vswitch::StringMap;
 use serde::{Deserialize, Serialize};
 
 use super::rows::{Columns, strings};
-use super::{Actual, Change, Item, Kind, State, SwitchSeen, View};
+use super::{Actual, Change, Item, Kind, State, SwitchSeen, Undo, View};
 use crate::{CONFIG, FIREWALLD, MAPPING, MARK};
 
 /// A key of the switch's own `external_ids`, an entry of its bridge mappings, or a key of its
@@ -34,8 +34,33 @@ pub(crate) enum Claim {
     Replace,
 }
 
-/// podwire's keys of the switch, each with its former value; None if it did not exist.
-pub(crate) type Owned = BTreeMap<String, Option<String>>;
+/// podwire's keys of the switch.
+pub(crate) type Owned = BTreeMap<String, Own>;
+
+/// What the mark says of a key.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub(crate) enum Own {
+    /// Its former value, None if it did not exist, and the one that podwire set.
+    Set { was: Option<String>, set: String },
+    /// The former value alone: of something elsewhere, or by an earlier podwire.
+    Was(Option<String>),
+}
+
+impl Own {
+    pub(crate) fn was(&self) -> Option<&str> {
+        let (Self::Set { was, .. } | Self::Was(was)) = self;
+        was.as_deref()
+    }
+
+    /// Whether the value is no longer podwire's.
+    fn is_replaced(&self, seen: Option<&str>) -> bool {
+        match self {
+            Self::Set { set, .. } => seen != Some(set),
+            Self::Was(_) => false,
+        }
+    }
+}
 
 /// A change of one key, which records whose it is.
 #[derive(Debug)]
@@ -85,6 +110,14 @@ impl Kind for Key {
         })
     }
 
+    /// A value that somebody has set since stays.
+    fn removed(&self) -> String {
+        match self.claim {
+            Claim::Yield => format!("left {}, which somebody else has set", self.identity()),
+            Claim::Refuse | Claim::Replace => format!("removed {}", self.identity()),
+        }
+    }
+
     fn make(&self, _: &Actual) -> Vec<Change> {
         let change = KeyChange::Set(self.key.clone(), self.value.clone());
         vec![Change::Key(change)]
@@ -94,18 +127,28 @@ impl Kind for Key {
         vec![Change::Key(KeyChange::Restore(self.key.clone()))]
     }
 
+    /// Those in the mark; and those in the journal, if somebody has removed the mark.
     fn marked(view: &View<'_>) -> Vec<Item> {
         let switch = &view.actual.switch;
-        let keys = switch.owned.keys().filter(|_| switch.answers);
-        keys.filter(|key| !key.starts_with(FIREWALLD))
-            .map(|key| {
-                Item::Key(Self {
-                    key: key.clone(),
-                    value: String::new(),
-                    claim: Claim::Yield,
-                })
-            })
-            .collect()
+        let owned = switch
+            .owned
+            .iter()
+            .filter(|(key, _)| !key.starts_with(FIREWALLD));
+        let owned = owned.map(|(key, own)| Self {
+            key: key.clone(),
+            value: String::new(),
+            claim: match own.is_replaced(view.actual.key(key)) {
+                true => Claim::Yield,
+                false => Claim::Replace,
+            },
+        });
+        let noted = view.journal.iter().filter_map(|undo| match undo {
+            Undo::Made(Item::Key(it)) if !switch.owned.contains_key(&it.key) => Some(it.clone()),
+            _ => None,
+        });
+        let noted = noted.filter(|it| view.actual.key(&it.key) == Some(&it.value));
+        let all = owned.chain(noted).filter(|_| switch.answers);
+        all.map(Item::Key).collect()
     }
 }
 
@@ -127,14 +170,27 @@ pub(crate) fn transaction(
     let mut changes_mappings = false;
     for change in changes {
         let (key, value) = match change {
-            KeyChange::Set(key, value) => {
-                let was = switch.keys.get(key).cloned();
-                owned.entry(key.clone()).or_insert(was);
-                (key, Some(value.clone()))
+            KeyChange::Set(key, set) => {
+                let was = match owned.remove(key) {
+                    Some(own) => own.was().map(str::to_owned),
+                    None => switch.keys.get(key).cloned(),
+                };
+                let set = set.clone();
+                owned.insert(
+                    key.clone(),
+                    Own::Set {
+                        was,
+                        set: set.clone(),
+                    },
+                );
+                (key, Some(set))
             }
-            KeyChange::Restore(key) => (key, owned.remove(key).flatten()),
+            KeyChange::Restore(key) => match owned.remove(key) {
+                Some(own) if own.is_replaced(switch.keys.get(key).map(String::as_str)) => continue,
+                own => (key, own.and_then(|own| own.was().map(str::to_owned))),
+            },
             KeyChange::Own(key) => {
-                owned.insert(key.clone(), None);
+                owned.insert(key.clone(), Own::Was(None));
                 continue;
             }
             KeyChange::Disown(key) => {

@@ -18,6 +18,8 @@ pub(crate) struct LinkSeen {
     pub(crate) up: bool,
     pub(crate) mtu: u32,
     pub(crate) mac: String,
+    /// The index of the bridge, bond or VRF that it is a part of.
+    pub(crate) master: Option<u32>,
 }
 
 impl LinkSeen {
@@ -29,11 +31,13 @@ impl LinkSeen {
             up: message.header.flags.contains(LinkFlags::Up),
             mtu: 0,
             mac: String::new(),
+            master: None,
         };
         for attribute in &message.attributes {
             match attribute {
                 LinkAttribute::IfName(text) => name = Some(text.clone()),
                 LinkAttribute::Mtu(mtu) => seen.mtu = *mtu,
+                LinkAttribute::Controller(index) => seen.master = Some(*index).filter(|it| *it > 0),
                 LinkAttribute::Address(bytes) => seen.mac = mac::text(bytes),
                 _ => {}
             }
@@ -46,7 +50,11 @@ impl LinkUp {
     fn set(&self, actual: &Actual, up: bool) -> Vec<Change> {
         let set = actual.index(&self.0).map(|index| {
             let link = LinkUnspec::new_with_index(index);
-            let link = if up { link.up() } else { link.down() };
+            let link = if up {
+                link.nocontroller().up()
+            } else {
+                link.down()
+            };
             RouteNetlinkMessage::SetLink(link.build())
         });
         request(set, CHANGE)
@@ -63,11 +71,19 @@ impl Kind for LinkUp {
     }
 
     fn state(&self, view: &View<'_>) -> State {
-        let is_up = view.actual.links.get(&self.0).is_some_and(|link| link.up);
-        match (lacks(view, &self.0), is_up) {
+        let links = &view.actual.links;
+        let seen = links.get(&self.0);
+        match (lacks(view, &self.0), seen.and_then(|link| link.master)) {
             (Some(awaited), _) => State::Waits(awaited),
-            (None, true) => State::Well { ours: true },
-            (None, false) => State::Missing,
+            (None, Some(index)) => {
+                let master = links.iter().find(|(_, link)| link.index == index);
+                State::Differs(format!(
+                    "a port of {}",
+                    master.map_or("?", |(name, _)| name)
+                ))
+            }
+            (None, None) if seen.is_some_and(|link| link.up) => State::Well { ours: true },
+            (None, None) => State::Missing,
         }
     }
 

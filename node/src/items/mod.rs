@@ -36,7 +36,7 @@ pub(crate) use bridge::{Bridge, BridgeSeen};
 pub(crate) use file::File;
 pub(crate) use former::Former;
 pub(crate) use key::{
-    Claim, Key, KeyChange, Owned, seen as keys_seen, transaction as keys_transaction,
+    Claim, Key, KeyChange, Own, Owned, seen as keys_seen, transaction as keys_transaction,
 };
 pub(crate) use link::{LinkSeen, LinkUp};
 pub(crate) use neighbour::{Neighbour, NeighbourSeen};
@@ -142,7 +142,7 @@ macro_rules! kinds {
 
 kinds! {
     Firewalld(Rule): "firewalld", Firewalld, Journal;
-    Key(Key): "key", Switch, Own;
+    Key(Key): "key", Switch, Journal;
     TunnelPort(TunnelPort): "tunnel-port", Southbound, Own;
     Ssl(Ssl): "ssl", Switch, Own;
     Port(Port): "port", Switch, Journal;
@@ -263,6 +263,9 @@ pub(crate) enum Undo {
         path: String,
         was: String,
         set: String,
+        /// Of a link's forwarding: the value for all links then.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        all: Option<String>,
     },
 }
 

@@ -31,6 +31,8 @@ pub(crate) struct PortSeen {
     iface_id: Option<String>,
     mac: Option<String>,
     mtu_request: Option<u32>,
+    /// The VLAN of what it sends and gets.
+    tag: Option<i64>,
     /// podwire's mark: [`MADE`] if podwire created it, otherwise the columns from before it was
     /// taken over.
     mark: Option<String>,
@@ -45,6 +47,8 @@ struct TakenOver {
     iface_id: Option<String>,
     mac: Option<String>,
     mtu_request: Option<u32>,
+    #[serde(default)]
+    tag: Option<i64>,
 }
 
 impl PortSeen {
@@ -68,6 +72,7 @@ impl PortSeen {
             iface_id: ids.get("iface-id").cloned(),
             mac: text("mac"),
             mtu_request: interface.and_then(|row| mtu_request(&row)),
+            tag: db.row("Port", uuid).and_then(|row| row.integer("tag")),
             mark: ids.get(MARK).cloned(),
             error: text("error"),
         })
@@ -90,6 +95,9 @@ impl PortSeen {
         compare("MAC", self.mac.as_deref(), &wanted.mac);
         let mtu = self.mtu_request.map(|mtu| mtu.to_string());
         compare("MTU", mtu.as_deref(), &wanted.mtu.to_string());
+        if let Some(tag) = self.tag {
+            differences.push(format!("VLAN {tag}"));
+        }
         if self.mark.is_none() {
             differences.push("without our mark".to_owned());
         }
@@ -104,6 +112,7 @@ impl PortSeen {
                 iface_id: self.iface_id.clone(),
                 mac: self.mac.clone(),
                 mtu_request: self.mtu_request,
+                tag: self.tag,
             };
             serde_json::to_string(&was).unwrap_or_default()
         })
@@ -172,6 +181,9 @@ impl Kind for Port {
                 let row = Condition::uuid(interface);
                 change.update("Interface", row, columns).expect_count(1);
                 set_keys(&mut change, "Interface", interface, "external_ids", &ids);
+                if let Some(port) = switch.port.as_ref().filter(|port| port.tag.is_some()) {
+                    set_tag(&mut change, port.uuid, None);
+                }
             }
             None => {
                 let Some(bridge) = switch.bridges.get(&self.bridge) else {
@@ -198,6 +210,7 @@ impl Kind for Port {
                     .set("mac", Value::set(was.mac))
                     .set("mtu_request", Value::set(was.mtu_request));
                 change.update("Interface", Condition::uuid(interface), columns);
+                set_tag(&mut change, port.uuid, was.tag);
                 let mut ids = rows::Columns::default();
                 ids.put(MARK, None);
                 ids.put("iface-id", was.iface_id);
@@ -221,4 +234,9 @@ impl Kind for Port {
             .map(|_| Self::default().into())
             .collect()
     }
+}
+
+fn set_tag(change: &mut Transaction, port: Uuid, tag: Option<i64>) {
+    let columns = Columns::new().set("tag", Value::set(tag));
+    change.update("Port", Condition::uuid(port), columns);
 }

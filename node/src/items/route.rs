@@ -35,14 +35,16 @@ pub(crate) struct RouteSeen {
     pub(crate) protocol: u8,
     pub(crate) table: u32,
     pub(crate) metric: u32,
+    /// As the kernel lists it.
+    pub(crate) message: RouteMessage,
 }
 
 impl RouteSeen {
     /// A route in table main, or of podwire's, with its link by name.
-    pub(crate) fn of(message: &RouteMessage, name: impl Fn(u32) -> Option<String>) -> Option<Self> {
+    pub(crate) fn of(message: RouteMessage, name: impl Fn(u32) -> Option<String>) -> Option<Self> {
         let header = &message.header;
         let mut seen = Self {
-            destination: destination(message)?,
+            destination: destination(&message)?,
             via: None,
             link: None,
             source: None,
@@ -50,6 +52,7 @@ impl RouteSeen {
             protocol: header.protocol.into(),
             table: header.table.into(),
             metric: 0,
+            message: RouteMessage::default(),
         };
         for attribute in &message.attributes {
             match attribute {
@@ -61,7 +64,35 @@ impl RouteSeen {
                 _ => {}
             }
         }
-        (header.kind == RouteType::Unicast && (seen.is_in_main() || seen.ours)).then_some(seen)
+        seen.message = message;
+        (seen.is_in_main() || seen.ours).then_some(seen)
+    }
+
+    /// Whether it leads somewhere, unlike a blackhole.
+    pub(crate) fn is_unicast(&self) -> bool {
+        self.message.header.kind == RouteType::Unicast
+    }
+
+    /// What podwire's routes don't have: the kind, and attributes that change where packets go.
+    fn peculiarities(&self) -> Vec<String> {
+        let kind = match self.message.header.kind {
+            RouteType::Unicast => None,
+            RouteType::BlackHole => Some("blackhole".to_owned()),
+            RouteType::Unreachable => Some("unreachable".to_owned()),
+            RouteType::Prohibit => Some("prohibit".to_owned()),
+            RouteType::Throw => Some("throw".to_owned()),
+            other => Some(format!("type {}", u8::from(other))),
+        };
+        let attributes = self.message.attributes.iter();
+        let attributes = attributes.filter_map(|attribute| match attribute {
+            RouteAttribute::Metrics(metrics) => Some(format!("with {metrics:?}")),
+            RouteAttribute::MultiPath(hops) => Some(format!("over {} next hops", hops.len())),
+            RouteAttribute::Realm(realm) => Some(format!("with {realm:?}")),
+            RouteAttribute::NhId(id) => Some(format!("with next hop {id}")),
+            RouteAttribute::EncapType(_) => Some("with an encapsulation".to_owned()),
+            _ => None,
+        });
+        kind.into_iter().chain(attributes).collect()
     }
 
     fn is_in_main(&self) -> bool {
@@ -70,8 +101,9 @@ impl RouteSeen {
 
     /// In `ip`'s words.
     fn text(&self) -> String {
-        let via = self.via.map(|via| format!("via {via} "));
-        let link = self.link.as_deref().unwrap_or("no link");
+        let mut words = self.peculiarities();
+        words.extend(self.via.map(|via| format!("via {via}")));
+        words.extend(self.link.as_ref().map(|link| format!("dev {link}")));
         let by = match self.protocol {
             PROTOCOL => "podwire".to_owned(),
             // linux/rtnetlink.h, RTPROT_*.
@@ -81,7 +113,8 @@ impl RouteSeen {
             16 => "dhcp".to_owned(),
             other => other.to_string(),
         };
-        format!("{}dev {link} proto {by}", via.unwrap_or_default())
+        words.push(format!("proto {by}"));
+        words.join(" ")
     }
 }
 
@@ -158,14 +191,7 @@ impl Route {
             seen.destination == self.destination && seen.metric == metric && !seen.ours
         });
         let seen = seen.filter(|_| !journal.iter().any(was_made))?;
-        Some(Former {
-            destination: seen.destination,
-            via: seen.via,
-            link: seen.link.clone()?,
-            source: seen.source,
-            protocol: seen.protocol,
-            metric: seen.metric,
-        })
+        Some(Former::of(seen))
     }
 }
 
@@ -184,15 +210,20 @@ impl Kind for Route {
             .filter(|seen| seen.destination == self.destination)
             .collect();
         let right = same.iter().find(|seen| {
-            seen.via == Some(self.via)
+            seen.is_unicast()
+                && seen.via == Some(self.via)
                 && seen.link.as_ref() == Some(&self.link)
                 && (self.source.is_none() || seen.source == self.source)
         });
+        let made = view.made(self.clone());
         let state = match (right, same.first()) {
+            (Some(seen), _) if (seen.ours || made) && !seen.peculiarities().is_empty() => {
+                State::Differs(seen.text())
+            }
             (Some(seen), _) => State::Well { ours: seen.ours },
             (None, None) => State::Missing,
             // If podwire had created its own here, somebody has replaced that since.
-            (None, Some(seen)) if seen.ours || view.take_over || view.made(self.clone()) => {
+            (None, Some(seen)) if seen.ours || view.take_over || made => {
                 State::Differs(seen.text())
             }
             // One in podwire's place is known before podwire's link exists.

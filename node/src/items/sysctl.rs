@@ -54,6 +54,7 @@ impl Kind for Sysctl {
             let was = read_sysctl(&path).ok()?;
             // A value that the kernel writes too is lost when the other one is restored.
             (was != self.value || path != self.path).then(|| Undo::Sysctl {
+                all: forwards_all(&path),
                 path,
                 was,
                 set: self.value.clone(),
@@ -75,10 +76,18 @@ impl Kind for Sysctl {
         let mut items = view.items.iter();
         let forwards = items.any(|it| matches!(it, Item::Sysctl(it) if it.path == FORWARD_ALL));
         let to_restore = view.journal.iter().filter_map(|undo| match undo {
-            Undo::Sysctl { path, was, set } => {
+            Undo::Sysctl {
+                path,
+                was,
+                set,
+                all,
+            } => {
                 let seen = view.actual.sysctls.get(path)?;
+                // Somebody has since made this machine a router.
+                let is_router = all.as_ref().is_some_and(|all| all != set)
+                    && forwards_all(path).as_ref() == Some(set);
                 let is_as_left = (seen == set || was == set) && seen != was;
-                (is_as_left && !(forwards && is_written_with_all(path))).then(|| {
+                (is_as_left && !is_router && !(forwards && is_written_with_all(path))).then(|| {
                     Item::Sysctl(Self {
                         path: path.clone(),
                         value: was.clone(),
@@ -110,6 +119,14 @@ fn written_with(path: &str) -> Vec<String> {
         paths.extend(of_links.filter(|other| other != path));
     }
     paths
+}
+
+/// For the IPv4 forwarding of a link: that of all links.
+fn forwards_all(path: &str) -> Option<String> {
+    let is_of_link = path.starts_with("net/ipv4/conf/") && path.ends_with("/forwarding");
+    read_sysctl("net/ipv4/conf/all/forwarding")
+        .ok()
+        .filter(|_| is_of_link)
 }
 
 /// Whether the kernel writes it along with forwarding for all links: it returns when that is

@@ -10,8 +10,9 @@ use crate::nft::objects;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct TableSeen {
-    /// The names of its chains.
-    chains: Vec<String>,
+    is_dormant: bool,
+    /// Chains: name and policy.
+    chains: Vec<(String, String)>,
     /// Rules: chain and comment.
     rules: Vec<(String, String)>,
 }
@@ -22,14 +23,39 @@ impl TableSeen {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let mut seen = Self::default();
         for object in objects(listed) {
-            if let Some(chain) = object.get("chain") {
-                seen.chains.push(text(&chain["name"]));
+            if let Some(table) = object.get("table") {
+                // podwire's table has none, and nft 1.0.6 lists another text in place of dormant.
+                seen.is_dormant = table.get("flags").is_some();
+            } else if let Some(chain) = object.get("chain") {
+                seen.chains
+                    .push((text(&chain["name"]), text(&chain["policy"])));
             } else if let Some(rule) = object.get("rule") {
                 let rule = (text(&rule["chain"]), text(&rule["comment"]));
                 seen.rules.push(rule);
             }
         }
         seen
+    }
+
+    /// How it differs from what podwire has written, if it does.
+    fn difference(&self, wanted: &Table) -> Option<String> {
+        if self.is_dormant {
+            return Some("it is dormant".to_owned());
+        }
+        let not_accept = self.chains.iter().find(|(_, policy)| policy != "accept");
+        if let Some((name, policy)) = not_accept {
+            return Some(format!("chain {name} has policy {policy}"));
+        }
+        let seen: BTreeSet<&String> = self.chains.iter().map(|(name, _)| name).collect();
+        let chains: BTreeSet<&String> = wanted.chains.iter().map(|(name, _)| name).collect();
+        // nft lists chains in its own order, but a chain's rules in theirs.
+        let of = |rules: &[(String, String)]| -> Vec<(String, String)> {
+            let mut rules = rules.to_vec();
+            rules.sort_by(|a, b| a.0.cmp(&b.0));
+            rules
+        };
+        let is_it = seen == chains && of(&self.rules) == of(&wanted.marks());
+        (!is_it).then(|| "its rules are others".to_owned())
     }
 }
 
@@ -46,18 +72,9 @@ impl Kind for Table {
         let Some(seen) = &view.actual.table else {
             return State::Missing;
         };
-        let chains: BTreeSet<&String> = self.chains.iter().map(|(name, _)| name).collect();
-        // nft lists chains in its own order, but a chain's rules in theirs.
-        let of = |rules: &[(String, String)]| -> Vec<(String, String)> {
-            let mut rules = rules.to_vec();
-            rules.sort_by(|a, b| a.0.cmp(&b.0));
-            rules
-        };
-        let is_well = seen.chains.iter().collect::<BTreeSet<_>>() == chains
-            && of(&seen.rules) == of(&self.marks());
-        match is_well {
-            true => State::Well { ours: true },
-            false => State::Differs("its rules are others".to_owned()),
+        match seen.difference(self) {
+            None => State::Well { ours: true },
+            Some(difference) => State::Differs(difference),
         }
     }
 
@@ -87,11 +104,12 @@ mod tests {
         let listed = json!({"nftables": [
             {"metainfo": {"version": "1.0.6"}},
             {"table": {"family": "inet", "name": "podwire-node", "handle": 1}},
-            {"chain": {"name": "output", "hook": "output"}},
+            {"chain": {"name": "output", "hook": "output", "policy": "accept"}},
             {"rule": {"chain": "output", "handle": 9, "comment": "podwire 01", "expr": []}},
         ]});
         let seen = TableSeen::of(&listed);
-        assert_eq!(seen.chains, ["output"]);
-        assert_eq!(seen.rules, [("output".to_owned(), "podwire 01".to_owned())]);
+        let output = || "output".to_owned();
+        assert_eq!(seen.chains, [(output(), "accept".to_owned())]);
+        assert_eq!(seen.rules, [(output(), "podwire 01".to_owned())]);
     }
 }

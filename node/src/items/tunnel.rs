@@ -31,6 +31,7 @@ pub(crate) struct TunnelSeen {
     port: Uuid,
     interface: Uuid,
     remote: Option<String>,
+    key: Option<String>,
     /// The node at the other end.
     node: String,
     protected: bool,
@@ -45,10 +46,13 @@ impl TunnelSeen {
         let ours = ports.filter_map(|port| {
             let (row, interface) = (db.row("Port", port)?, interface_of(db, port)?);
             let node = strings(&interface).remove(MARK)?;
+            let options = interface.map("options");
+            let option = |key| options.str(key).map(str::to_owned);
             let seen = Self {
                 port,
                 interface: interface.uuid(),
-                remote: interface.map("options").str("remote_ip").map(str::to_owned),
+                remote: option("remote_ip"),
+                key: option("key"),
                 node,
                 protected: row.column("protected").and_then(|it| it.as_bool()) == Some(true),
             };
@@ -80,6 +84,9 @@ impl Kind for Tunnel {
         if seen.remote.as_ref() != Some(&self.remote) {
             let remote = seen.remote.as_deref().unwrap_or("nowhere");
             differences.push(format!("to {remote}"));
+        }
+        if seen.key.as_deref() != Some(TUNNEL_KEY) {
+            differences.push(format!("key {}", seen.key.as_deref().unwrap_or("none")));
         }
         if seen.node != self.node {
             differences.push(format!("of node {}", seen.node));

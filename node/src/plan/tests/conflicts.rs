@@ -163,6 +163,7 @@ fn a_route_of_others_without_a_gateway_may_be_replaced_if_the_operator_says_so()
         protocol: 4,
         table: 254,
         metric: 0,
+        message: Default::default(),
     });
     let wanted = settings(&["10.244.1.0/24"]);
     let of = |actual: &Actual, take_over| Plan::of(&wanted, actual, take_over).unwrap().conflicts;

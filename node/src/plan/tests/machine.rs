@@ -39,6 +39,7 @@ pub(super) fn machine() -> Actual {
         up: true,
         mtu: 1500,
         mac: "02:00:00:00:00:01".to_owned(),
+        master: None,
     };
     Actual {
         switch: SwitchSeen {

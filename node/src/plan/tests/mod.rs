@@ -65,6 +65,7 @@ fn what_the_kernel_wrote_with_the_one_switch_for_ipv6_stays_as_long_as_that() {
         path: link(name),
         was: was.to_owned(),
         set: "1".to_owned(),
+        all: None,
     };
     // The host forwarded between links of its own, one of which is a router's.
     let journal = [undo("all", "0"), undo("eth0", "0"), undo("eth1", "1")];
@@ -276,6 +277,7 @@ fn routes_of_others_with_our_protocol_number_are_not_ours_to_remove() {
             protocol: crate::PROTOCOL,
             table,
             metric: 0,
+            message: Default::default(),
         });
     }
     let steps = diff::steps(&diff::findings(&Plan::default(), &actual, &[], false));
