@@ -233,6 +233,10 @@ fuzz: ## fuzz each thing that is read from outside, DURATION seconds each (needs
 			-max_total_time=$(DURATION) -max_len=16384 -timeout=20 -rss_limit_mb=1024 -dict=fuzz/json.dict
 	done
 
+.PHONY: lines
+lines: ## the product's lines of code by crate and room, without blank lines, comments and tests
+	@$(CARGO) run --quiet -p podwire-tests --bin podwire-lines
+
 .PHONY: build
 build: plugin ## what the tests exec: the agent (also with fault points) and the conformance suite (debug), and the plugin (as shipped)
 	$(CARGO) build -p podwire --bin podwire -p cni-conformance --bin cni-conformance -p podwire-controller --bin podwire-controller

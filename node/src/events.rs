@@ -421,7 +421,7 @@ impl FirewallNotices {
 
 /// Whether a table with this name is podwire's.
 fn is_ours(table: &str) -> bool {
-    let ours = [crate::firewall::NAME, crate::services::NAME];
+    let ours = [crate::firewall::NAME, crate::nft::SERVICES];
     ours.iter()
         .any(|name| name.split_once(' ').is_some_and(|(_, name)| name == table))
 }

@@ -22,6 +22,9 @@ pub(crate) enum NftError {
     },
 }
 
+/// The table of services: its family and name.
+pub(crate) const SERVICES: &str = "inet podwire-services";
+
 /// How much of its messages is kept: it repeats each line that it refuses.
 const MOST_SAID: usize = 600;
 

@@ -54,6 +54,7 @@ pub mod process;
 mod random;
 pub mod runtime;
 pub mod scrape;
+pub mod source;
 pub mod tool;
 pub mod traffic;
 pub mod walkthrough;

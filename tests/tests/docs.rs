@@ -6,36 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The Rust sources below a directory.
-fn sources(directory: &Path, found: &mut Vec<PathBuf>) {
-    for entry in fs::read_dir(directory).unwrap().flatten() {
-        let path = entry.path();
-        if path.is_dir() {
-            sources(&path, found);
-        } else if path.extension().is_some_and(|it| it == "rs") {
-            found.push(path);
-        }
-    }
-}
-
-/// A source without what only tests see; a string that goes on in the next line is on one.
-fn shipped(path: &Path) -> Option<String> {
-    let relative = path.strip_prefix(root()).unwrap();
-    let is_test = relative
-        .components()
-        .any(|it| matches!(it.as_os_str().to_str(), Some("tests" | "tests.rs")));
-    let text = fs::read_to_string(path).unwrap();
-    let (shipped, _) = text.split_once("#[cfg(test)]\nmod").unwrap_or((&text, ""));
-    let mut lines = shipped.split("\\\n");
-    let first = lines.next().unwrap_or_default().to_owned();
-    let whole = lines.fold(first, |text, line| text + line.trim_start());
-    (!is_test).then_some(whole)
-}
-
-fn root() -> PathBuf {
-    let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
-    tests.parent().unwrap().to_owned()
-}
+use podwire_tests::source::{self, Module, root};
 
 /// All pages, as paths from the repository's root.
 fn pages() -> Vec<PathBuf> {
@@ -125,49 +96,6 @@ fn documented_rooms() -> Vec<String> {
     rooms.map(|(room, _)| room.to_owned()).collect()
 }
 
-/// The code of a shipped source, without comments.
-fn code(path: &Path) -> Option<String> {
-    let text = shipped(path)?;
-    let lines = text
-        .lines()
-        .filter(|line| !line.trim_start().starts_with("//"));
-    Some(lines.collect::<Vec<_>>().join("\n"))
-}
-
-/// What paths that begin with `prefix` name next, the branches of `{…}` included.
-fn named_after<'a>(code: &'a str, prefix: &str) -> BTreeSet<&'a str> {
-    let is_name = |it: char| it.is_ascii_alphanumeric() || it == '_';
-    let first = |path: &'a str| path.trim_start().split(|it| !is_name(it)).next().unwrap();
-    let mut names = BTreeSet::new();
-    for (at, _) in code.match_indices(prefix) {
-        // `super::super::x` is of another module than `super::x`.
-        if code[..at].ends_with("::") {
-            continue;
-        }
-        let rest = &code[at + prefix.len()..];
-        let Some(branches) = rest.strip_prefix('{') else {
-            names.insert(first(rest));
-            continue;
-        };
-        let (mut depth, mut from) = (0_usize, 0);
-        for (at, character) in branches.char_indices() {
-            match character {
-                '{' => depth += 1,
-                '}' if depth > 0 => depth -= 1,
-                ',' | '}' if depth == 0 => {
-                    names.insert(first(&branches[from..at]));
-                    from = at + 1;
-                    if character == '}' {
-                        break;
-                    }
-                }
-                _ => {}
-            }
-        }
-    }
-    names
-}
-
 #[test]
 fn no_room_of_the_agent_imports_one_above_it() {
     let order = documented_rooms();
@@ -184,34 +112,34 @@ fn no_room_of_the_agent_imports_one_above_it() {
     assert_eq!(documented, rooms, "CONTRIBUTING.md and agent/src/lib.rs");
 
     let mut upward = Vec::new();
-    let agent = root().join("agent/src");
-    let mut files = Vec::new();
-    sources(&agent, &mut files);
-    for path in files {
-        let relative = path.strip_prefix(&agent).unwrap();
-        let first = relative.components().next().unwrap().as_os_str();
-        let room = first.to_str().unwrap().trim_end_matches(".rs");
-        let (Some(above), Some(code)) = (at(room), code(&path)) else {
+    for module in Module::of_crate("agent") {
+        let Some(above) = module.path.first().and_then(|room| at(room)) else {
             continue;
         };
-        for name in named_after(&code, "crate::") {
-            if at(name).is_some_and(|below| below < above) {
-                upward.push(format!("{}: {room} imports {name}", relative.display()));
+        for path in module.paths() {
+            if let [origin, name, ..] = &*path
+                && origin == "crate"
+                && at(name).is_some_and(|below| below < above)
+            {
+                upward.push(format!("{} imports {name}", module.path.join("::")));
             }
         }
     }
     assert!(upward.is_empty(), "{upward:#?}");
 }
 
-/// A source's module, as the names from the crate's root to it.
-fn module(source: &Path, relative: &Path) -> Vec<String> {
-    let names = relative.with_extension("");
-    let names = names.iter().map(|name| name.to_str().unwrap().to_owned());
-    let mut names: Vec<String> = names.collect();
-    if source.file_name().is_some_and(|name| name == "mod.rs") {
-        names.pop();
+/// The names of what a path in a module leads to, from the crate's root; None if it leads elsewhere
+/// or begins in the module itself.
+fn from_root(module: &[String], path: &[String]) -> Option<Vec<String>> {
+    let supers = path.iter().take_while(|name| *name == "super").count();
+    match path.first()?.as_str() {
+        "crate" => Some(path[1..].to_vec()),
+        "super" => {
+            let parent = module.len().checked_sub(supers)?;
+            Some([&module[..parent], &path[supers..]].concat())
+        }
+        _ => None,
     }
-    names
 }
 
 /// Of a crate, and of each module that has others in it: the two that are in it import each other,
@@ -219,40 +147,24 @@ fn module(source: &Path, relative: &Path) -> Vec<String> {
 #[test]
 fn no_two_modules_beside_each_other_import_each_other() {
     let mut circles = BTreeSet::new();
-    for name in [
-        "cni",
-        "ovs",
-        "apiserver",
-        "cluster",
-        "daemon",
-        "node",
-        "agent",
-        "controller",
-    ] {
-        let directory = root().join(name).join("src");
-        let mut files = Vec::new();
-        sources(&directory, &mut files);
-        let modules: Vec<(Vec<String>, String)> = files
-            .iter()
-            .filter(|path| !path.ends_with("src/lib.rs"))
-            .filter_map(|path| {
-                let relative = path.strip_prefix(&directory).unwrap();
-                Some((module(path, relative), code(path)?))
-            })
-            .collect();
-        let mut imports: BTreeMap<(&[String], &str), BTreeSet<&str>> = BTreeMap::new();
-        for (module, code) in &modules {
-            for depth in 0..module.len() {
-                let parent = &module[..depth];
-                let path: String = parent.iter().map(|name| format!("{name}::")).collect();
-                let named = imports.entry((parent, &module[depth])).or_default();
-                named.extend(named_after(code, &format!("crate::{path}")));
-                named.extend(named_after(code, &"super::".repeat(module.len() - depth)));
+    for name in source::CRATES {
+        let mut imports: BTreeMap<(Vec<String>, String), BTreeSet<String>> = BTreeMap::new();
+        for module in Module::of_crate(name) {
+            for target in module.paths() {
+                let Some(target) = from_root(&module.path, &target) else {
+                    continue;
+                };
+                let both = module.path.iter().zip(&target);
+                let common = both.take_while(|(one, other)| one == other).count();
+                if let (Some(own), Some(other)) = (module.path.get(common), target.get(common)) {
+                    let place = (target[..common].to_vec(), own.clone());
+                    imports.entry(place).or_default().insert(other.clone());
+                }
             }
         }
         for ((parent, one), named) in &imports {
-            for other in named.iter().filter(|other| other > &one) {
-                let back = imports.get(&(*parent, *other));
+            for other in named.iter().filter(|other| *other > one) {
+                let back = imports.get(&(parent.clone(), other.clone()));
                 if back.is_some_and(|named| named.contains(one)) {
                     circles.insert(format!("{name} {}: {one} and {other}", parent.join("::")));
                 }
@@ -311,11 +223,8 @@ fn quoted_messages(page: &str) -> Vec<String> {
 
 #[test]
 fn the_messages_that_pages_quote_are_in_the_code() {
-    let mut files = Vec::new();
-    for crate_root in ["agent/src", "cni/src"] {
-        sources(&root().join(crate_root), &mut files);
-    }
-    let code: Vec<String> = files.iter().filter_map(|path| shipped(path)).collect();
+    let modules = ["agent", "cni"].into_iter().flat_map(Module::of_crate);
+    let code: Vec<String> = modules.map(|module| module.texts().join("\n")).collect();
     for (page, least) in [("docs/troubleshooting.md", 8), ("docs/errors.md", 10)] {
         let messages = quoted_messages(page);
         assert!(messages.len() >= least, "{page}: {messages:?}");
@@ -336,7 +245,7 @@ fn no_line_of_code_is_longer_than_100_columns() {
     let mut files = Vec::new();
     for entry in fs::read_dir(root()).unwrap().flatten() {
         if entry.path().join("Cargo.toml").exists() {
-            sources(&entry.path(), &mut files);
+            files.extend(source::files(&entry.path()));
         }
     }
     let mut long = Vec::new();

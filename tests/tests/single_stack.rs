@@ -42,7 +42,6 @@ impl Family {
 
 /// A node of the cluster.
 struct Member<'n> {
-    family: &'n Family,
     server: &'n ApiServer,
     node: &'n OvnNode,
     run: NodeRun,
@@ -74,7 +73,6 @@ impl<'n> Member<'n> {
         central.await_up(&format!("k8s-{name}"), true);
         let options = OvnNode::agent_options().watching(server, name);
         Self {
-            family,
             server,
             node,
             run,

@@ -9,10 +9,10 @@ use std::collections::BTreeSet;
 
 use podwire_ovs::client::Client;
 
+use crate::firewall;
 use crate::firewalld::{Firewalld, Rule};
 use crate::items::{Actual, TableSeen, Tables, read_sysctl};
 use crate::nft::{self, NftError};
-use crate::{firewall, services};
 
 pub(crate) use switch::{switch, tables as watched_tables};
 
@@ -104,7 +104,7 @@ async fn tables() -> Result<Tables, NftError> {
         false => None,
     };
     let table = table.as_ref().map(TableSeen::of);
-    Ok((table, there.contains(services::NAME)))
+    Ok((table, there.contains(nft::SERVICES)))
 }
 
 /// A unit's text (systemd.unit(5), unit file load path).

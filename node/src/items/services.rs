@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Actual, Change, Item, Kind, State, View};
 use crate::firewall::delete;
-use crate::services::NAME;
+use crate::nft::SERVICES as NAME;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Services;

@@ -56,7 +56,7 @@ async fn forget_once(key: &Key, front: &Front) -> Result<(), NftError> {
 
 /// By client.
 async fn values(map: &str) -> Result<BTreeMap<String, String>, NftError> {
-    let listed = nft::list_map(table::NAME, map).await?;
+    let listed = nft::list_map(nft::SERVICES, map).await?;
     let elements = objects(&listed).filter_map(|object| object["map"]["elem"].as_array());
     let pairs = elements
         .flatten()
@@ -66,7 +66,7 @@ async fn values(map: &str) -> Result<BTreeMap<String, String>, NftError> {
 
 /// Deletes an element, also if it has expired meanwhile: for nft that is an error.
 fn delete(map: &str, client: &str, value: &str) -> String {
-    let name = table::NAME;
+    let name = nft::SERVICES;
     format!(
         "add element {name} {map} {{ {client} timeout 1s : {value} }}\n\
          delete element {name} {map} {{ {client} }}\n"

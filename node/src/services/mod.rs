@@ -17,10 +17,9 @@ use tracing::{info, warn};
 
 use crate::cluster::{Cluster, Name};
 use crate::conntrack;
-use crate::nft::{self, NftError, objects};
+use crate::nft::{self, NftError, SERVICES as NAME, objects};
 
 pub(crate) use fronts::Here;
-pub(crate) use table::NAME;
 
 use fronts::{Front, Fronts, Protocol};
 use health::Health;

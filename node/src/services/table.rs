@@ -22,9 +22,7 @@ use ipnet::IpNet;
 use super::fronts::{Fronts, Key, Protocol};
 use crate::LINK;
 use crate::firewall::{delete, mark};
-
-/// The table's family and name.
-pub(crate) const NAME: &str = "inet podwire-services";
+use crate::nft::SERVICES as NAME;
 
 /// Where the endpoints for clients on this node begin in `endpoints`.
 const INNER: usize = 1 << 15;
