@@ -5,6 +5,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::parser::ValueSource;
+use clap::{Arg, ArgMatches, Args as _};
 use ipnet::IpNet;
 use podwire_daemon::lockdown::{Calls, Capability, Privileges, Seccomp, is_anothers};
 use podwire_ovs::client::{Remote, RemoteError, TlsKeys};
@@ -160,6 +162,29 @@ fn own_identity() -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let number = RandomState::new().build_hasher().finish();
     format!("{}_{number:016x}", host.trim())
+}
+
+/// The addresses of the servers, each with its setting and where that comes from.
+pub fn addresses(given: &ArgMatches) -> String {
+    let command = Config::augment_args(clap::Command::new("podwire-controller"));
+    let shown = ["nb_db", "sb_db", "k8s_apiserver"].map(|id| {
+        let setting = command.get_arguments().find(|it| it.get_id() == id);
+        let flag = setting.and_then(Arg::get_long).unwrap_or_default();
+        let variable = setting.and_then(Arg::get_env).unwrap_or_default();
+        let value = given.get_one::<String>(id).map_or("", String::as_str);
+        match given.value_source(id) {
+            Some(ValueSource::EnvVariable) => {
+                format!("--{flag} {value} (${})", variable.to_string_lossy())
+            }
+            Some(ValueSource::CommandLine) => format!("--{flag} {value}"),
+            Some(_) => format!("--{flag} {value} (default)"),
+            None => match std::env::var("KUBECONFIG") {
+                Ok(path) if !path.is_empty() => format!("kubeconfig {path} ($KUBECONFIG)"),
+                _ => "kubeconfig ~/.kube/config or the pod's service account".to_owned(),
+            },
+        }
+    });
+    shown.join(", ")
 }
 
 impl Config {

@@ -3,9 +3,9 @@
 use std::io::IsTerminal as _;
 use std::process::ExitCode;
 
-use clap::Parser as _;
+use clap::{CommandFactory as _, FromArgMatches as _};
 use podwire_controller::arguments::{Arguments, Command, Object};
-use podwire_controller::config::Config;
+use podwire_controller::config::{Config, addresses};
 use podwire_controller::keys;
 use podwire_controller::run::{Reporter, run};
 use podwire_controller::tools::{self, Question};
@@ -14,7 +14,8 @@ use tracing::info;
 use tracing_subscriber::EnvFilter;
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    let given = Arguments::command().get_matches();
+    let arguments = Arguments::from_arg_matches(&given).unwrap_or_else(|error| error.exit());
     let config = &arguments.config;
     let filter = EnvFilter::new(&config.log);
     tracing_subscriber::fmt()
@@ -23,6 +24,7 @@ fn main() -> ExitCode {
         .with_ansi(std::io::stderr().is_terminal())
         .init();
     if arguments.leads() {
+        info!(servers = addresses(&given), "starting");
         let privileges = match config.privileges() {
             Ok(privileges) => privileges,
             Err(error) => return failed(&error),

@@ -261,7 +261,7 @@ pub struct Surroundings<'a> {
 pub fn main(command: NodeCommand, surroundings: &Surroundings<'_>) -> ExitCode {
     let run = || -> Result<ExitCode, Failure> {
         if let Verb::Run(arguments) = &command.verb {
-            arguments.prepare()?;
+            arguments.prepare(surroundings)?;
         }
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -369,13 +369,28 @@ impl CleanupArgs {
 
 impl RunArgs {
     /// Opens the log and drops the privileges that are not needed, while there is one thread.
-    fn prepare(&self) -> Result<(), Failure> {
+    fn prepare(&self, surroundings: &Surroundings<'_>) -> Result<(), Failure> {
         tracing_subscriber::fmt()
             .with_env_filter(EnvFilter::new(&self.log))
             .with_writer(std::io::stderr)
             .with_ansi(std::io::stderr().is_terminal())
             .init();
-        let places = self.wanted.places.clone().check()?;
+        let Wanted {
+            settings,
+            places,
+            api,
+            ..
+        } = &self.wanted;
+        let mut given = vec![("--mode", format!("{:?}", settings.mode).to_lowercase())];
+        given.push(("--ovsdb", places.ovsdb.clone()));
+        given.extend(settings.ovn_remote.clone().map(|it| ("--ovn-remote", it)));
+        given.extend(api.server());
+        let given = given.into_iter().map(|(flag, value)| {
+            let origin = (surroundings.origin)(flag);
+            format!("{flag} {value}{origin}")
+        });
+        tracing::info!(settings = given.collect::<Vec<_>>().join(", "), "starting");
+        let places = places.clone().check()?;
         let held = privileges(&places).keep(self.seccomp)?;
         tracing::info!(%held, "dropped all other privileges");
         Ok(())

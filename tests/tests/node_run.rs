@@ -394,3 +394,19 @@ fn the_record_of_what_was_done_comes_back_when_somebody_removes_it() {
     machine.cleanup("");
     before.assert_same(&machine.snapshot());
 }
+
+#[test]
+fn the_first_line_of_the_log_names_each_server_with_its_setting_and_where_that_comes_from() {
+    let machine = Machine::new();
+    let mut command = Command::new(agent_binary());
+    command.args(machine.arguments("run", "--k8s-apiserver http://127.0.0.1:1"));
+    command.env("PODWIRE_OVSDB", "unix:/run/openvswitch/db.sock");
+    let run = NodeRun::launch_by(machine.node(), command);
+    run.await_log("dropped all other privileges", 1);
+    let log = run.log();
+    let first = log.lines().next().unwrap_or_default();
+    let expected = "--mode ovn, --ovsdb unix:/run/openvswitch/db.sock ($PODWIRE_OVSDB), \
+                    --ovn-remote tcp:192.0.2.9:6642, --k8s-apiserver http://127.0.0.1:1";
+    assert!(first.contains(expected), "{first}");
+    run.stop();
+}

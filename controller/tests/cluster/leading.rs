@@ -214,3 +214,19 @@ fn a_leader_without_its_database_lets_one_lead_that_has_it_and_leads_not_again_b
     assert_eq!(answer("/readyz").0, 200);
     third.stop();
 }
+
+#[test]
+fn the_first_line_of_the_log_names_each_server_with_its_setting_and_where_that_comes_from() {
+    let central = Central::start();
+    let server = ApiServer::start_in(central.machine().place());
+    let controller = Controller::start(&central, &server, "one", "--nb-db tcp:127.0.0.1:1");
+    let line = controller.await_log("starting");
+    let url = server.url();
+    let expected = format!(
+        "--nb-db tcp:127.0.0.1:1, --sb-db unix:/run/ovn/ovnsb_db.sock (default), --k8s-apiserver \
+         {url}"
+    );
+    assert!(line.contains(&expected), "{line}");
+    controller.await_log("the northbound database can't be read");
+    controller.stop();
+}

@@ -19,7 +19,7 @@ pub(crate) struct SettingsArgs {
         env = "PODWIRE_MODE",
         hide_possible_values = true
     )]
-    pub(super) mode: Mode,
+    pub(crate) mode: Mode,
     /// This node's name in Kubernetes [default: the host name, in lower case]
     #[arg(long, value_name = "NAME", env = "PODWIRE_NODE_NAME")]
     pub(super) node_name: Option<String>,
@@ -81,7 +81,7 @@ pub(crate) struct SettingsArgs {
     /// The southbound database, such as ssl:192.0.2.1:6642; separate several by commas [default:
     /// ovn-remote of Open vSwitch's external_ids]
     #[arg(long, value_name = "REMOTE", env = "PODWIRE_OVN_REMOTE")]
-    pub(super) ovn_remote: Option<String>,
+    pub(crate) ovn_remote: Option<String>,
     /// This node's private key for ssl: remotes; needs the two certificates too
     #[arg(long, value_name = "FILE", env = "PODWIRE_OVN_PRIVATE_KEY")]
     pub(super) ovn_private_key: Option<PathBuf>,
@@ -140,7 +140,7 @@ pub(crate) struct PlaceArgs {
         default_value = "unix:/run/openvswitch/db.sock",
         env = "PODWIRE_OVSDB"
     )]
-    pub(super) ovsdb: String,
+    pub(crate) ovsdb: String,
     /// Directory in which node/ holds the journal; it must be on tmpfs, because the journal lists
     /// what a reboot undoes
     #[arg(
@@ -191,6 +191,16 @@ pub(crate) struct ApiArgs {
 }
 
 impl ApiArgs {
+    /// The flag that names the API server, and its value.
+    pub(crate) fn server(&self) -> Option<(&'static str, String)> {
+        let kubeconfig = self.kubeconfig.as_ref();
+        let kubeconfig = kubeconfig.map(|path| ("--kubeconfig", path.display().to_string()));
+        let url = self.k8s_apiserver.clone();
+        let url = url.map(|url| ("--k8s-apiserver", url));
+        let in_cluster = self.in_cluster.then(|| ("--in-cluster", "true".to_owned()));
+        in_cluster.or(url).or(kubeconfig)
+    }
+
     pub(crate) fn access(self) -> Option<Access> {
         if self.in_cluster {
             return Some(Access::InCluster);
