@@ -269,7 +269,7 @@ rpm: release ## the same as an RPM
 
 .PHONY: image
 image: release ## the DaemonSet's image and the controller's as OCI archives in target/image, with bills of materials
-	@.ci/packages nftables ca-certificates jq binutils
+	@.ci/packages nftables ovn-common ca-certificates jq binutils
 	@CARGO=$(CARGO) deploy/image/build $(RELEASE_BIN) $(RELEASE_PLUGIN) $(VERSION) target/image
 	@$(CARGO) build --release -p podwire-controller --bin podwire-controller
 	@CARGO=$(CARGO) deploy/image/build target/release/podwire-controller "" $(VERSION) target/image
