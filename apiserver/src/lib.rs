@@ -5,6 +5,7 @@
 //! are made a few times an hour. What the server sends is limited (`bounds`).
 
 pub mod bounds;
+pub mod claims;
 pub mod event;
 mod follow;
 pub mod kubeconfig;

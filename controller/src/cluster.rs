@@ -75,6 +75,8 @@ pub struct Pod {
 pub struct Service {
     /// Distinguishes several services with this name over time.
     pub uid: Name,
+    /// Seconds since 1970.
+    pub created: i64,
     /// Its cluster IPs.
     pub cluster_ips: Vec<IpAddr>,
     /// Its other addresses: external IPs, load balancers' addresses.
@@ -314,6 +316,7 @@ impl Service {
         });
         Some(Self {
             uid: service.metadata.uid.as_str().into(),
+            created: created(&service.metadata),
             cluster_ips,
             external_ips: external.filter_map(|ip| ip.parse().ok()).collect(),
             is_internal_local: spec.internal_traffic_policy == "Local",

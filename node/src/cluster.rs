@@ -14,6 +14,8 @@ pub(crate) type Name = (String, String);
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Service {
     pub(crate) uid: String,
+    /// Seconds since 1970.
+    pub(crate) created: i64,
     pub(crate) cluster_ips: Vec<IpAddr>,
     /// External IPs, and those of a load balancer that forwards packets to the node.
     pub(crate) external_ips: Vec<IpAddr>,
@@ -169,6 +171,10 @@ impl Service {
         let external_local = spec.external_traffic_policy == "Local";
         Some(Self {
             uid: service.metadata.uid.clone(),
+            created: service
+                .metadata
+                .creation_timestamp
+                .map_or(i64::MAX, |time| time.as_second()),
             cluster_ips,
             external_ips: parsed(spec.external_ips.iter()),
             balancer_ips: parsed(balancer.map(|it| &it.ip)),

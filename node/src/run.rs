@@ -280,17 +280,16 @@ impl Keeper<'_> {
             return Vec::new();
         }
         let mut troubles = Vec::new();
+        let pods = settings
+            .node_subnets
+            .iter()
+            .chain(&settings.cluster_subnets);
         let here = Here {
             node: settings.node_name.clone(),
             addresses: look.actual.node_addresses(),
+            pods: pods.copied().collect(),
         };
-        let pods: Vec<IpNet> = settings
-            .node_subnets
-            .iter()
-            .chain(&settings.cluster_subnets)
-            .copied()
-            .collect();
-        match self.services.settle(&watch.cluster, &here, &pods).await {
+        match self.services.settle(&watch.cluster, &here).await {
             Ok(Settled::PutBack) => {
                 let item = Item::Services(items::Services);
                 let (identity, by) = (item.identity(), by_whom(&item, changes));

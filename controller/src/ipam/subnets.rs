@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 use std::fmt;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::str::FromStr;
 
 use ipnet::{IpNet, Ipv4Net};
@@ -157,6 +157,13 @@ impl Subnets {
         let network = networks.find(|it| it.net.contains(&address.addr()))?;
         let part = IpNet::new(address.addr(), network.node_prefix).ok()?;
         Some(part.trunc())
+    }
+
+    /// The network of the cluster or subnet of a node that has an address.
+    pub fn containing(&self, address: IpAddr) -> Option<IpNet> {
+        let networks = self.networks.iter().map(|network| &network.net);
+        let mut all = networks.chain(self.holders.keys());
+        all.find(|net| net.contains(&address)).copied()
     }
 
     /// The first of these subnets that no network of the cluster contains.

@@ -2,11 +2,13 @@
 //! out.
 
 mod begin;
+mod claims;
 mod wanted;
 mod written;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
+use podwire_apiserver::claims::Refused;
 use podwire_ovs::client::{Changed, Client as Ovsdb};
 use podwire_ovs::nb::{KEY, Table};
 use podwire_ovs::replica::Row as Found;
@@ -23,6 +25,7 @@ use crate::watch::Change;
 use crate::write::Write;
 pub use begin::Contradiction;
 pub(crate) use begin::check;
+use claims::API_SERVER;
 use wanted::{Look, Problem};
 
 pub(crate) struct State {
@@ -30,6 +33,10 @@ pub(crate) struct State {
     rules: Rules,
     subnets: Subnets,
     addresses: Addresses,
+    /// The addresses that services can't have.
+    refused: BTreeMap<ObjectName, Refused>,
+    /// Whether that may have changed.
+    claims_changed: bool,
     dirty: BTreeSet<Key>,
     /// To be processed again at a certain time.
     retries: BTreeSet<(Instant, Key)>,
@@ -67,6 +74,8 @@ impl State {
             cluster: Cluster::default(),
             subnets: Subnets::new(rules.networks.clone()),
             addresses: Addresses::new(rules.rest),
+            refused: BTreeMap::new(),
+            claims_changed: false,
             rules,
             dirty: BTreeSet::new(),
             retries: BTreeSet::new(),
@@ -96,6 +105,7 @@ impl State {
                     return;
                 }
                 set(&mut self.cluster.nodes, name, node);
+                self.claims_changed = true;
                 key
             }
             Change::Pod((namespace, name), pod) => {
@@ -112,10 +122,13 @@ impl State {
             Change::Service((namespace, name), service) => {
                 let service_name = (namespace.clone(), name.clone());
                 set(&mut self.cluster.services, service_name, service);
+                self.claims_changed = true;
                 Key::Service(namespace, name)
             }
             Change::Slice(name, slice) => {
                 let services = self.cluster.slices.set(name, slice);
+                let is_server = |(ns, name): &(Name, Name)| (&**ns, &**name) == API_SERVER;
+                self.claims_changed |= services.iter().any(is_server);
                 let keys = services.into_iter();
                 self.dirty
                     .extend(keys.map(|(ns, name)| Key::Service(ns, name)));
@@ -190,6 +203,9 @@ impl State {
     }
 
     pub(crate) fn take_dirty(&mut self) -> BTreeSet<Key> {
+        if std::mem::take(&mut self.claims_changed) {
+            self.compare_claims();
+        }
         std::mem::take(&mut self.dirty)
     }
 

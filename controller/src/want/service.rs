@@ -1,6 +1,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
+use podwire_apiserver::claims::Refused;
 use podwire_ovs::nb::Table;
 use podwire_ovs::value::Value;
 
@@ -10,13 +11,14 @@ use crate::cluster::{Endpoint, Service, ServicePort, Slice};
 /// A service: a load balancer for each of its protocols, in the one group of all switches. If
 /// cluster IPs lead only to endpoints on the client's node, each node with endpoints has its own
 /// load balancer for them, and all others share one without endpoints. `nodes` are those with a
-/// switch.
+/// switch. `refused` are the addresses that it can't have.
 pub fn service<'a>(
     namespace: &str,
     name: &str,
     service: &Service,
     slices: impl Iterator<Item = &'a Slice> + Clone,
     nodes: &[&str],
+    refused: &Refused,
 ) -> Vec<Row> {
     let protocols: BTreeSet<&str> = service.ports.iter().map(|it| &*it.protocol).collect();
     let mut rows = Vec::new();
@@ -41,9 +43,12 @@ pub fn service<'a>(
                     let on_node =
                         |it: &Endpoint| node.is_none_or(|node| it.node.as_deref() == Some(node));
                     let endpoints = endpoints(service, port, slices.clone(), on_node);
-                    let vips = addresses
-                        .iter()
-                        .map(|&address| vip(address, port, &endpoints));
+                    let is_its = |address: &&IpAddr| {
+                        let socket = SocketAddr::new(**address, port.port);
+                        !refused.contains_key(&(socket, protocol.to_lowercase()))
+                    };
+                    let own = addresses.iter().filter(is_its);
+                    let vips = own.map(|&address| vip(address, port, &endpoints));
                     vips.collect::<Vec<_>>()
                 })
                 .collect::<BTreeMap<_, _>>()
@@ -52,8 +57,9 @@ pub fn service<'a>(
             true => service.external_ips.clone(),
             false => [&service.cluster_ips[..], &service.external_ips].concat(),
         };
+        let everywhere = vips(&everywhere, None);
         if !everywhere.is_empty() {
-            let row = row("cluster", vips(&everywhere, None));
+            let row = row("cluster", everywhere);
             rows.push(row.under(Table::LoadBalancerGroup, GROUP, "load_balancer"));
         }
         if !service.is_internal_local {

@@ -1,3 +1,4 @@
+use podwire_apiserver::claims::Refused;
 use podwire_ovs::value::Value;
 
 use super::*;
@@ -51,7 +52,7 @@ fn of(addresses: &[&str], ports: &[ServicePort]) -> Service {
 
 /// The vips of a service's only load balancer, as `VIP=ENDPOINTS`.
 fn vips(wanted: &Service, slices: &[Slice]) -> Vec<String> {
-    let rows = service("ns", "svc", wanted, slices.iter(), &[]);
+    let rows = service("ns", "svc", wanted, slices.iter(), &[], &Refused::new());
     let [row] = &rows[..] else {
         panic!("{rows:?}");
     };
@@ -130,7 +131,7 @@ fn each_protocol_of_a_service_is_a_load_balancer() {
         &[("10.0.0.3", "ready")],
         &[("u", "UDP", 5353), ("t", "TCP", 5353)],
     )];
-    let rows = service("ns", "svc", &wanted, slices.iter(), &[]);
+    let rows = service("ns", "svc", &wanted, slices.iter(), &[], &Refused::new());
     let made: Vec<_> = rows
         .iter()
         .map(|row| (&*row.name, value(row, "protocol").unwrap().as_str()))
@@ -160,7 +161,14 @@ fn a_service_of_local_endpoints_has_a_load_balancer_for_each_node_that_has_some(
     for (endpoint, node) in slices[0].endpoints.iter_mut().zip(["a", "b"]) {
         endpoint.node = Some(node.into());
     }
-    let rows = service("ns", "svc", &wanted, slices.iter(), &["a", "b", "c", "d"]);
+    let rows = service(
+        "ns",
+        "svc",
+        &wanted,
+        slices.iter(),
+        &["a", "b", "c", "d"],
+        &Refused::new(),
+    );
     let made: Vec<_> = rows
         .iter()
         .map(|row| {
@@ -203,7 +211,7 @@ fn a_service_of_local_endpoints_has_a_load_balancer_for_each_node_that_has_some(
 fn affinity_has_the_client_s_address_choose_the_endpoint() {
     let mut wanted = of(&["10.96.0.1"], &[port("", "TCP", 80)]);
     let fields = |wanted: &Service| {
-        let rows = service("ns", "svc", wanted, [].iter(), &[]);
+        let rows = service("ns", "svc", wanted, [].iter(), &[], &Refused::new());
         value(&rows[0], "selection_fields").unwrap().clone()
     };
     assert_eq!(fields(&wanted), Value::empty());

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
 use ipnet::IpNet;
+use podwire_apiserver::claims::{Claims, Refused, refused};
 
 use crate::cluster::{Cluster, Endpoint, Name, Port, Service};
 
@@ -74,6 +75,8 @@ pub(crate) struct Fronts {
     pub(crate) by_key: BTreeMap<Key, Front>,
     /// By healthCheckNodePort: the service, and its number of endpoints here.
     pub(crate) health: BTreeMap<u16, (Name, usize)>,
+    /// The addresses that services can't have.
+    pub(crate) refused: BTreeMap<Name, Refused>,
 }
 
 /// The facts about this node that services depend on.
@@ -82,13 +85,20 @@ pub(crate) struct Here {
     pub(crate) node: String,
     /// The addresses of node ports.
     pub(crate) addresses: BTreeSet<IpAddr>,
+    /// The networks of pods.
+    pub(crate) pods: Vec<IpNet>,
 }
 
 impl Fronts {
     /// The fronts of the services that are `wanted`. If two services have the same address and
     /// port, the first by name gets it.
     pub(crate) fn of(cluster: &Cluster, here: &Here, wanted: impl Fn(&Name) -> bool) -> Self {
-        let mut fronts = Self::default();
+        let refused = claims(cluster, here);
+        let refused = refused.into_iter().filter(|(name, _)| wanted(name));
+        let mut fronts = Self {
+            refused: refused.map(|(name, it)| (name.clone(), it)).collect(),
+            ..Self::default()
+        };
         let services = cluster.services.objects.iter();
         for (name, service) in services.filter(|(name, _)| wanted(name)) {
             for port in &service.ports {
@@ -184,10 +194,15 @@ impl Fronts {
             sources: sources.to_vec(),
             ..front(service.external_local)
         };
-        for ip in &service.external_ips {
+        let refused = self.refused.get(name);
+        let is_its = |ip: &&IpAddr| {
+            let key = (SocketAddr::new(**ip, port.port), port.protocol.clone());
+            !refused.is_some_and(|refused| refused.contains_key(&key))
+        };
+        for ip in service.external_ips.iter().filter(is_its) {
             put(ip, port.port, external(&[]));
         }
-        for ip in &service.balancer_ips {
+        for ip in service.balancer_ips.iter().filter(is_its) {
             put(ip, port.port, external(&sources));
         }
         if let Some(number) = port.node_port {
@@ -196,6 +211,42 @@ impl Fronts {
             }
         }
     }
+}
+
+/// The addresses that services can't have, as far as this node knows.
+fn claims<'a>(cluster: &'a Cluster, here: &Here) -> BTreeMap<&'a Name, Refused> {
+    let services = cluster.services.objects.iter().map(|(name, service)| {
+        let external = service.external_ips.iter().chain(&service.balancer_ips);
+        let ports = service.ports.iter();
+        Claims {
+            service: name,
+            age: (service.created, &service.uid),
+            cluster_ips: &service.cluster_ips,
+            external_ips: external.copied().collect(),
+            ports: ports.map(|it| (it.protocol.clone(), it.port)).collect(),
+        }
+    });
+    let slices = cluster.slices.of("default", "kubernetes");
+    let servers: BTreeSet<IpAddr> = slices
+        .flat_map(|slice| slice.endpoints.iter().map(|it| it.address))
+        .collect();
+    let reserved = |address| {
+        let is_own = here.addresses.contains(&address);
+        let of_node = is_own.then(|| format!("an address of node {}", here.node));
+        let of_server = || {
+            servers
+                .contains(&address)
+                .then(|| "the API server's".to_owned())
+        };
+        let of_pods = || {
+            let network = here.pods.iter().find(|net| net.contains(&address))?;
+            Some(format!("a part of the pods' network {network}"))
+        };
+        of_node.or_else(of_server).or_else(of_pods)
+    };
+    refused(services, reserved, |(namespace, name)| {
+        format!("{namespace}/{name}")
+    })
 }
 
 /// Those that are ready; if none is, those that still serve while they terminate.

@@ -11,7 +11,7 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
-use ipnet::IpNet;
+use podwire_apiserver::claims;
 use serde_json::Value;
 use tracing::{info, warn};
 
@@ -82,7 +82,6 @@ impl Services {
         &mut self,
         cluster: &Cluster,
         here: &Here,
-        pods: &[IpNet],
     ) -> Result<Settled, NftError> {
         if !cluster.is_listed() {
             return Ok(Settled::Nothing);
@@ -92,11 +91,11 @@ impl Services {
             .retain(|name, refused| alone(name) == refused.fronts);
         loop {
             let fronts = Fronts::of(cluster, here, |name| !self.refused.contains_key(name));
-            let error = match self.write(&fronts, here, pods).await {
+            let error = match self.write(&fronts, here).await {
                 Err(error @ NftError::Refused { .. }) => error,
                 written => return written,
             };
-            let found = refused::find(&fronts, pods, &here.addresses).await?;
+            let found = refused::find(&fronts, &here.pods, &here.addresses).await?;
             if found.is_empty() {
                 return Err(error);
             }
@@ -110,12 +109,14 @@ impl Services {
     }
 
     /// Brings the table in line with these fronts.
-    async fn write(
-        &mut self,
-        fronts: &Fronts,
-        here: &Here,
-        pods: &[IpNet],
-    ) -> Result<Settled, NftError> {
+    async fn write(&mut self, fronts: &Fronts, here: &Here) -> Result<Settled, NftError> {
+        let pods = &here.pods;
+        for (name, refused) in &fronts.refused {
+            if self.fronts.refused.get(name) != Some(refused) {
+                let (service, text) = (format!("{}/{}", name.0, name.1), claims::text(refused));
+                warn!(service, text, "addresses of a service are left out");
+            }
+        }
         self.health.serve(&fronts.health);
         let contents = Contents::of(fronts, pods, &here.addresses);
         let wanted = contents.seen();

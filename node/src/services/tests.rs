@@ -1,5 +1,7 @@
 mod real;
 
+use ipnet::IpNet;
+
 use super::fronts::Key;
 use super::table::Contents;
 use super::*;
@@ -15,6 +17,7 @@ fn here() -> Here {
             "2001:db8::11".parse().unwrap(),
         ]
         .into(),
+        pods: Vec::new(),
     }
 }
 
@@ -158,4 +161,45 @@ fn what_nft_lists_is_read_as_it_was_written() {
     );
     assert_eq!(seen.elements.len(), 2);
     assert_eq!(seen.chains["any-of-2-v4"], ["podwire 01"]);
+}
+
+#[test]
+fn an_address_of_something_else_is_no_front_and_the_older_service_s_is_not_a_younger_one_s() {
+    let addresses = ["10.96.0.10", "192.0.2.11", "10.244.3.3", "198.51.100.1"];
+    let addresses = addresses.map(|it| it.parse().unwrap()).to_vec();
+    let mut cluster = cluster(Service::default(), &[("10.244.1.3", "node-a")]);
+    let services = &mut cluster.services.objects;
+    let web = services.first_key_value().unwrap().1.clone();
+    for (name, created) in [("a-younger", 7), ("older", 3)] {
+        let other = Service {
+            created,
+            cluster_ips: vec![format!("10.96.0.{created}").parse().unwrap()],
+            external_ips: addresses.clone(),
+            balancer_ips: addresses.clone(),
+            ports: vec![Port {
+                node_port: None,
+                ..web.ports[0].clone()
+            }],
+            ..Service::default()
+        };
+        services.insert(("ns".to_owned(), name.to_owned()), other);
+    }
+    let here = Here {
+        pods: vec!["10.244.0.0/16".parse().unwrap()],
+        ..here()
+    };
+    let fronts = Fronts::of(&cluster, &here, |_| true);
+    let of = |address: &str| {
+        let address: SocketAddr = address.parse().unwrap();
+        let mut fronts = fronts.by_key.iter();
+        let found =
+            fronts.find(|(key, _)| (key.address, key.port) == (address.ip(), address.port()));
+        found.map(|(_, front)| front.service.1.as_str())
+    };
+    assert_eq!(of("10.96.0.10:80"), Some("web"));
+    assert_eq!(of("198.51.100.1:80"), Some("older"));
+    assert_eq!(of("10.96.0.7:80"), Some("a-younger"));
+    assert_eq!(of("192.0.2.11:80"), None);
+    assert_eq!(of("10.244.3.3:80"), None);
+    assert_eq!(fronts.refused.len(), 2);
 }

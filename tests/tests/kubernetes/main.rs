@@ -85,7 +85,10 @@ fn every_field_is_one_that_kubernetes_knows_and_every_reference_leads_somewhere(
 
 #[test]
 fn every_field_of_the_settings_of_node_role_and_controller_is_one_that_kubernetes_knows() {
-    for (part, name) in [("node", "podwire-node"), ("controller", "podwire-controller")] {
+    for (part, name) in [
+        ("node", "podwire-node"),
+        ("controller", "podwire-controller"),
+    ] {
         let objects = render(&manifests().with_file_name(part));
         assert!(!config(&objects, name).is_empty());
     }

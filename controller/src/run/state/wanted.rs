@@ -1,5 +1,6 @@
 //! The rows that an object should have now, including the assignment of its addresses.
 
+use podwire_apiserver::claims::{self, Refused};
 use podwire_ovs::nb::Table;
 use podwire_ovs::replica::Db;
 use tokio::time::Instant;
@@ -59,7 +60,9 @@ impl State {
             Key::Cluster => Ok(want::cluster()),
             Key::Node(name) => self.wanted_of_node(name, plan.db(), look),
             Key::Pod(namespace, name) => self.wanted_of_pod(namespace, name, plan.db(), look),
-            Key::Service(namespace, name) => Ok(self.wanted_of_service(namespace, name, plan)),
+            Key::Service(namespace, name) => {
+                Ok(self.wanted_of_service(namespace, name, plan, look))
+            }
         }
     }
 
@@ -209,7 +212,13 @@ impl State {
         Ok(want::pod(namespace, name, pod, claimed))
     }
 
-    fn wanted_of_service(&self, namespace: &Name, name: &Name, plan: &Plan<'_>) -> Vec<want::Row> {
+    fn wanted_of_service(
+        &self,
+        namespace: &Name,
+        name: &Name,
+        plan: &Plan<'_>,
+        look: &mut Look,
+    ) -> Vec<want::Row> {
         let id = (namespace.clone(), name.clone());
         let Some(service) = self.cluster.services.get(&id) else {
             return Vec::new();
@@ -224,6 +233,12 @@ impl State {
             false => Vec::new(),
         };
         let slices: Vec<_> = self.cluster.slices.of(namespace, name).collect();
-        want::service(namespace, name, service, slices.iter().copied(), &nodes)
+        let none = Refused::new();
+        let refused = self.refused.get(&id).unwrap_or(&none);
+        if !refused.is_empty() {
+            look.warning = Some(("AddressConflict", claims::text(refused)));
+        }
+        let slices = slices.iter().copied();
+        want::service(namespace, name, service, slices, &nodes, refused)
     }
 }
