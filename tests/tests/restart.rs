@@ -10,10 +10,31 @@ use std::thread;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
+use podwire_tests::apiserver::ApiServer;
 use podwire_tests::{Agent, AgentOptions, Pod, TestNode, conf, links};
 
 const RUNTIMES: usize = 4;
 const RESTARTS: usize = 4;
+
+#[test]
+fn status_of_an_agent_that_has_just_started_waits_for_its_first_list() {
+    let (node, server) = ApiServer::beside_a_node();
+    server.hold(true);
+    let agent = Agent::launch(&node, &server.watched_by("n1", "60")).unwrap();
+    server.await_requests("the list of pods", |requests| !requests.is_empty());
+    let pod = node.pod("any");
+    thread::scope(|scope| {
+        let status = scope.spawn(|| pod.exec("STATUS", &conf()));
+        // Each looks at the same parts as STATUS, after which the answer would be known.
+        for _ in 0..20 {
+            assert_eq!(agent.get_json("/v1/health")["ready"], false);
+        }
+        server.hold(false);
+        status.join().unwrap().success();
+    });
+    agent.stop();
+    node.leftovers().assert_none();
+}
 
 /// ADDs and DELs without a pause, while the agent is restarted again and again; how many ADDs were
 /// wired and how many were told to try again. Each of the first is wired and nothing is left of the

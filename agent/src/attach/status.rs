@@ -16,8 +16,11 @@ const ANSWER_DEADLINE: Duration = Duration::from_millis(500);
 /// Answers STATUS.
 pub(super) async fn status(node: &Node, call: &Call) -> Result<(), Error> {
     // An agent that has just started is not ready yet; an ADD waits for that too. If it never
-    // becomes ready, the reasons below tell why.
-    let _ = node.settled_within(READY_DEADLINE).await;
+    // becomes ready, the reasons below tell why. kubelet makes the node NotReady at once.
+    let _ = tokio::join!(
+        node.settled_within(READY_DEADLINE),
+        node.sources.answered_within(READY_DEADLINE),
+    );
     let mut health = Health::check(node).await;
     if call.conf.port_security == Some(true) {
         health.flows = health.flows_problem(node);

@@ -265,6 +265,18 @@ impl Sources {
         self.watched().filter_map(problem).collect()
     }
 
+    /// Waits until each source was read or has failed once, at most for `patience`.
+    pub async fn answered_within(&self, patience: Duration) {
+        let all = async {
+            for watched in self.watched() {
+                let mut health = watched.known.health();
+                let has_answered = |it: &Health| it.is_read || it.failing.is_some();
+                let _ = health.wait_for(has_answered).await;
+            }
+        };
+        let _ = tokio::time::timeout(patience, all).await;
+    }
+
     /// The pods of a watched source, if it is enabled.
     pub fn known(&self, source: Source) -> Option<&Known> {
         self.watched()
