@@ -217,6 +217,7 @@ impl Wanted {
                 what: "API server",
                 host,
             }),
+            uplink: None,
         };
         Ok((goal, access, places))
     }
@@ -335,6 +336,7 @@ impl CleanupArgs {
             settings: None,
             take_over: false,
             api_server: None,
+            uplink: None,
         };
         let name = settings::node_name(self.node_name)?;
         let access = self.api.access().filter(|_| self.cluster);

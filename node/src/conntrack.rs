@@ -42,7 +42,7 @@ pub(crate) async fn forget(fronts: &BTreeMap<SocketAddr, Vec<SocketAddr>>) -> io
     let mut stale = Vec::new();
     'all: loop {
         let (bytes, _) = socket.recv_from_full().await?;
-        for (kind, message) in messages(&bytes) {
+        for (kind, _, message) in messages(&bytes) {
             if i32::from(kind) == libc::NLMSG_DONE || i32::from(kind) == libc::NLMSG_ERROR {
                 break 'all;
             }

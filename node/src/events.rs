@@ -8,6 +8,7 @@
 use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::AsFd as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -200,11 +201,19 @@ async fn firewalld_told(signals: &mut Option<Signals>) {
     }
 }
 
+/// linux/proc_ns.h: PROC_PID_INIT_INO.
+const INITIAL_PID_NAMESPACE: u64 = 0xeffffffc;
+
 /// The process with a netlink port, while it lives: the first port of a process is its pid
 /// (netlink(7)). None for the kernel and for further ports.
 fn process(port: u32) -> Option<String> {
     if port == 0 {
         return None;
+    }
+    // In another PID namespace, it is another process that has this number here.
+    let own = std::fs::metadata("/proc/self/ns/pid").map(|it| it.ino());
+    if own.is_ok_and(|own| own != INITIAL_PID_NAMESPACE) {
+        return Some(format!("process {port} of its PID namespace"));
     }
     match std::fs::read_to_string(format!("/proc/{port}/comm")) {
         Ok(name) => Some(format!("{} (process {port})", name.trim())),
@@ -251,7 +260,7 @@ fn concerns(message: &NetlinkMessage<RouteNetlinkMessage>, links: &Links) -> boo
 
 /// Whether a datagram concerns settings of one of these links, or of all.
 fn are_settings_of(bytes: &[u8], links: &Links) -> bool {
-    messages(bytes).any(|(_, message)| {
+    messages(bytes).any(|(_, _, message)| {
         let attributes = attributes(message.get(NETCONFMSG..).unwrap_or_default());
         let mut of = attributes.filter(|(kind, _)| *kind == SETTINGS_LINK);
         let link = of.next().and_then(|(_, value)| value.try_into().ok());
@@ -363,15 +372,16 @@ impl FileNotices {
 /// Notifications of changes to podwire's tables.
 struct FirewallNotices {
     notices: Notices,
-    /// Whether one about podwire's table came since the last generation.
-    ours: bool,
+    /// The netlink port of whoever has changed podwire's table since the last generation: in its
+    /// process' PID namespace, its process id.
+    port: Option<u32>,
 }
 
 impl FirewallNotices {
     fn listen() -> io::Result<Self> {
         Ok(Self {
             notices: Notices::listen(NETLINK_NETFILTER, &[NFTABLES_GROUP])?,
-            ours: false,
+            port: None,
         })
     }
 
@@ -390,7 +400,7 @@ impl FirewallNotices {
 
     fn read(&mut self, bytes: &[u8]) -> Option<String> {
         let mut by = None;
-        for (kind, message) in messages(bytes) {
+        for (kind, port, message) in messages(bytes) {
             let [message_type, subsystem] = kind.to_le_bytes();
             if subsystem != NFTABLES {
                 continue;
@@ -402,14 +412,18 @@ impl FirewallNotices {
                 Some(String::from_utf8_lossy(value).into_owned())
             };
             if message_type != NEW_GENERATION {
-                self.ours |= text(OBJECTS_TABLE).is_some_and(|table| is_ours(&table));
-            } else if std::mem::take(&mut self.ours) {
+                if text(OBJECTS_TABLE).is_some_and(|table| is_ours(&table)) {
+                    self.port = Some(port);
+                }
+            } else if let Some(port) = self.port.take() {
+                if nft::was_ours(port) {
+                    continue;
+                }
                 let pid = attributes().find(|(kind, _)| *kind == GENERATION_PID);
                 let pid = pid.and_then(|(_, value)| value.try_into().ok());
                 let pid = pid.map(u32::from_be_bytes);
                 let name = text(GENERATION_NAME).unwrap_or_else(|| "somebody".to_owned());
                 by = match pid {
-                    Some(pid) if nft::was_ours(pid) => continue,
                     Some(pid) => Some(format!("{name} (process {pid})")),
                     None => Some(name),
                 };

@@ -6,6 +6,7 @@ use std::io;
 use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
+use tracing::warn;
 
 use crate::apply::{Counts, Failure, Machine};
 use crate::diff::{self, Finding, Step};
@@ -21,6 +22,8 @@ use crate::{LINK, TUNNEL};
 /// How long init waits for others: for ovn-controller to create the bridge, for ovs-vswitchd to
 /// create the link.
 const OTHERS_LIMIT: Duration = Duration::from_secs(30);
+/// How long the default route must be by another link alone before that becomes the uplink.
+const EVIDENCE: Duration = Duration::from_secs(10);
 /// How many rounds may execute steps. A change takes two or three; more means that somebody undoes
 /// it. Rounds that only wait have a deadline instead.
 pub(crate) const MOST_ROUNDS: usize = 20;
@@ -70,6 +73,10 @@ pub(crate) struct Node {
     tables: Option<Tables>,
     /// Open vSwitch's database as last seen.
     switch: SwitchSeen,
+    /// The link that the default route prefers to the uplink.
+    preferred: Option<String>,
+    /// Since when the uplink has none, and another link has.
+    left: Option<Instant>,
 }
 
 impl Node {
@@ -112,6 +119,8 @@ impl Node {
             connections,
             tables: None,
             switch: SwitchSeen::default(),
+            preferred: None,
+            left: None,
         })
     }
 
@@ -264,7 +273,14 @@ impl Node {
         self.machine.journal.restore()?;
         let known = self.tables.take();
         let journal = self.machine.journal.undos();
-        let look = self.connections.look(&self.goal, journal, known).await?;
+        let mut look = self
+            .connections
+            .look(&self.goal, journal, known.clone())
+            .await?;
+        if self.moves_uplink(&look) {
+            let journal = self.machine.journal.undos();
+            look = self.connections.look(&self.goal, journal, known).await?;
+        }
         let index = |name: &str| look.actual.links.get(name).map(|link| link.index);
         let planned = look.plan.items.iter().filter_map(|item| match item {
             Item::Route(route) => Some(route.link.as_str()),
@@ -283,6 +299,48 @@ impl Node {
         self.tables = Some((look.actual.table.clone(), look.actual.services));
         self.switch = look.actual.switch.clone();
         Ok(look)
+    }
+
+    /// Keeps the uplink; follows the default route to another link once that alone has had one for
+    /// a while. Returns whether it does now.
+    fn moves_uplink(&mut self, look: &Look) -> bool {
+        let settings = self.goal.settings.as_ref();
+        let is_named = settings.is_some_and(|settings| settings.interface.is_some());
+        let Some(uplink) = look.plan.uplink.clone().filter(|_| !is_named) else {
+            return false;
+        };
+        let links = &look.actual.default_links;
+        let Some(first) = links.first().filter(|first| **first != uplink) else {
+            (self.left, self.preferred) = (None, None);
+            self.goal.uplink = Some(uplink);
+            return false;
+        };
+        if self.preferred.as_ref() != Some(first) {
+            let evidence = EVIDENCE.as_secs();
+            warn!(
+                "the default route is by {first}: {uplink} stays the uplink, unless it has none for \
+                 {evidence} s"
+            );
+            self.preferred = Some(first.clone());
+        }
+        if links.contains(&uplink) {
+            self.left = None;
+            self.goal.uplink = Some(uplink);
+            return false;
+        }
+        let left = *self.left.get_or_insert_with(Instant::now);
+        let moves = left + EVIDENCE <= Instant::now();
+        if moves {
+            warn!("the uplink is {first} now, and no longer {uplink}");
+            (self.left, self.preferred) = (None, None);
+        }
+        self.goal.uplink = Some(if moves { first.clone() } else { uplink });
+        moves
+    }
+
+    /// When the uplink is to follow the default route.
+    pub(crate) fn uplink_moves(&self) -> Option<Instant> {
+        self.left.map(|left| left + EVIDENCE)
     }
 
     /// Executes steps, after a look; returns those that failed.

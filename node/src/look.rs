@@ -44,6 +44,8 @@ pub(crate) struct Goal {
     pub(crate) take_over: bool,
     /// The API server, if there is one.
     pub(crate) api_server: Option<Server>,
+    /// The link that was the uplink at the last look.
+    pub(crate) uplink: Option<String>,
 }
 
 /// One look: the machine, the plan, and each item.
@@ -133,11 +135,16 @@ impl Connections {
     ) -> Result<Look, LookError> {
         let settings = goal.settings.as_ref();
         let interface = settings.and_then(|settings| settings.interface.as_deref());
+        let interface = interface.or(goal.uplink.as_deref());
         let southbound = self.southbound.as_ref();
         let firewalld = self.firewalld.as_ref();
         let (client, handle) = (&self.client, &self.handle);
         let actual = Actual::all(client, southbound, firewalld, handle, interface, known);
         let mut actual = actual.await?;
+        let kept = goal.uplink.clone().or_else(|| actual.tunnels_link());
+        if let Some(kept) = kept.filter(|link| actual.links.contains_key(link)) {
+            actual.default_link = Some(kept);
+        }
         actual.in_use.extend(self.servers.iter().cloned());
         actual.in_use.extend(name_servers());
         let plan = match settings {

@@ -294,11 +294,21 @@ fn uplink(settings: &Settings, actual: &Actual) -> Result<Uplink, String> {
         )
     })?;
     let addresses = actual.addresses.iter();
-    let mut own = addresses.filter(|seen| seen.link == *name && seen.global);
+    let own = addresses.filter(|seen| seen.link == *name && seen.global);
+    let own: Vec<IpAddr> = own.map(|seen| seen.address.addr()).collect();
+    // Tunnels stay at their address, then in its family, and don't move for a moment without one.
+    let primary = actual.tunnels_address().map(|before| {
+        let same = |ip: &&IpAddr| ip.is_ipv4() == before.is_ipv4();
+        let mut others = own.iter();
+        match own.contains(&before) {
+            true => before,
+            false => others.find(same).copied().unwrap_or(before),
+        }
+    });
     Ok(Uplink {
         link: name.clone(),
         mtu: link.mtu,
-        primary: own.next().map(|seen| seen.address.addr()),
+        primary: primary.or(own.first().copied()),
     })
 }
 

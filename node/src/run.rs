@@ -209,7 +209,8 @@ impl Keeper<'_> {
                 troubles.extend(failed);
                 self.report(&look.findings, troubles);
                 self.remember(&look);
-                return Ok(again.into_iter().chain(self.truce_ends()).min());
+                let due = [again, self.truce_ends(), self.node.uplink_moves()];
+                return Ok(due.into_iter().flatten().min());
             }
             let failed = self.node.take(&steps, &look.actual).await;
             steps.retain(|step| !failed.iter().any(|it| it.steps.contains(step)));

@@ -7,14 +7,16 @@ pub(crate) const NFGENMSG: usize = 4;
 /// Flag of an attribute's type: it contains attributes (linux/netlink.h, NLA_F_NESTED).
 pub(crate) const NESTED: u16 = 1 << 15;
 
-/// The messages of a datagram: their type, and what follows the header.
-pub(crate) fn messages(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
+/// The messages of a datagram: their type, the netlink port of their cause, and what follows the
+/// header.
+pub(crate) fn messages(mut bytes: &[u8]) -> impl Iterator<Item = (u16, u32, &[u8])> {
     std::iter::from_fn(move || {
         let length = u32::from_ne_bytes(bytes.get(..4)?.try_into().ok()?) as usize;
         let kind = u16::from_ne_bytes(bytes.get(4..6)?.try_into().ok()?);
+        let port = u32::from_ne_bytes(bytes.get(12..HEADER)?.try_into().ok()?);
         let message = bytes.get(HEADER..length)?;
         bytes = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
-        Some((kind, message))
+        Some((kind, port, message))
     })
 }
 

@@ -410,3 +410,36 @@ fn the_first_line_of_the_log_names_each_server_with_its_setting_and_where_that_c
     assert!(first.contains(expected), "{first}");
     run.stop();
 }
+
+#[test]
+fn tunnels_stay_at_the_uplink_while_it_has_a_default_route_or_nobody_has() {
+    let machine = Machine::new();
+    let node = machine.node();
+    let ip = |line: &str| drop(node.run("ip", line));
+    let encap = || {
+        let rows = node.ovsdb_rows("Open_vSwitch");
+        rows[0]["external_ids"]["ovn-encap-ip"].clone()
+    };
+    ip("route add default via 192.0.2.1 onlink dev eth0 metric 100");
+    ip("route del default via 192.0.2.1 metric 0");
+    let run = machine.start_run("");
+    ip("link add vpn type veth peer name vpn-far");
+    ip("link set vpn up");
+    ip("address add 198.51.100.7/24 dev vpn");
+    ip("route add default via 198.51.100.1 onlink dev vpn metric 50");
+    run.await_log("the default route is by vpn: eth0 stays the uplink", 1);
+    assert_eq!(encap(), json!("192.0.2.11"));
+    machine.await_well();
+
+    // Without any, everything else is kept.
+    ip("route del default metric 50");
+    ip("route del default metric 100");
+    node.run("nft", "flush ruleset");
+    run.await_log("put back nftables table inet podwire-node", 1);
+    assert_eq!(encap(), json!("192.0.2.11"));
+
+    ip("route add default via 198.51.100.1 onlink dev vpn");
+    run.await_log("the uplink is vpn now, and no longer eth0", 1);
+    run.await_log("external_ids:ovn-encap-ip = 198.51.100.7", 1);
+    run.stop();
+}

@@ -27,13 +27,15 @@ impl Actual {
         let routes: Vec<RouteSeen> = routes
             .filter_map(|message| RouteSeen::of(message, |index| names.get(&index).cloned()))
             .collect();
-        let defaults = routes
-            .iter()
-            .filter(|route| route.destination.prefix_len() == 0 && route.is_unicast());
+        let defaults = routes.iter();
+        let mut defaults: Vec<&RouteSeen> = defaults
+            .filter(|route| route.destination.prefix_len() == 0 && route.is_unicast())
+            .collect();
         // IPv4 first, as in kubelet's choice of the node's address.
-        let default =
-            defaults.min_by_key(|route| (route.destination.addr().is_ipv6(), route.metric));
-        self.default_link = default.and_then(|route| route.link.clone());
+        defaults.sort_by_key(|route| (route.destination.addr().is_ipv6(), route.metric));
+        let defaults = defaults.into_iter();
+        self.default_links = defaults.filter_map(|route| route.link.clone()).collect();
+        self.default_link = self.default_links.first().cloned();
         self.routes = routes;
         self.neighbours = Vec::new();
         let own: Vec<(u32, &str)> = [LINK, TUNNEL]

@@ -35,8 +35,10 @@ pub(crate) struct Actual {
     pub(crate) routes: Vec<RouteSeen>,
     /// What the machine needs for itself.
     pub(crate) in_use: Vec<InUse>,
-    /// The link of the default route.
+    /// The link of the default route, or the one that is kept as the uplink.
     pub(crate) default_link: Option<String>,
+    /// The links of all default routes, the preferred one first.
+    pub(crate) default_links: Vec<String>,
     /// Whether the kernel has IPv6.
     pub(crate) has_ipv6: bool,
     /// Whether it has IPv6 forwarding per interface (6.17).

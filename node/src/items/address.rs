@@ -59,6 +59,22 @@ impl AddressSeen {
 }
 
 impl Actual {
+    /// The tunnels' address that podwire has set.
+    pub(crate) fn tunnels_address(&self) -> Option<IpAddr> {
+        let key = "ovn-encap-ip";
+        let ours = self.switch.owned.contains_key(key);
+        self.key(key).filter(|_| ours)?.parse().ok()
+    }
+
+    /// The link with that address, if packets still leave by it.
+    pub(crate) fn tunnels_link(&self) -> Option<String> {
+        let address = self.tunnels_address()?;
+        let mut addresses = self.addresses.iter();
+        let seen = addresses.find(|seen| seen.address.addr() == address)?;
+        let leads = self.default_links.is_empty() || self.default_links.contains(&seen.link);
+        leads.then(|| seen.link.clone())
+    }
+
     /// The addresses of the machine for node ports: not those of the pod network.
     pub(crate) fn node_addresses(&self) -> BTreeSet<IpAddr> {
         let own = self
