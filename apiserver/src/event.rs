@@ -1,12 +1,18 @@
 //! Events of type Warning, about objects of the API.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Event;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use serde_json::json;
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+
+use crate::watch::Connect;
+use crate::with_causes;
 
 /// A name's length in Kubernetes, in bytes (RFC 1123 subdomain).
 const LONGEST_NAME: usize = 253;
@@ -27,28 +33,67 @@ pub struct Source {
 
 /// What an Event is about, and what it says.
 #[derive(Clone, Debug)]
-pub struct Warning<'a> {
+pub struct Warning {
     /// The API version of the object.
-    pub api: &'a str,
+    pub api: &'static str,
     /// Its kind.
-    pub kind: &'a str,
+    pub kind: &'static str,
     /// Empty for an object without one.
-    pub namespace: &'a str,
+    pub namespace: String,
     /// Its name.
-    pub name: &'a str,
+    pub name: String,
     /// Its uid.
-    pub uid: &'a str,
+    pub uid: String,
     /// Why, in one word.
-    pub reason: &'a str,
+    pub reason: &'static str,
     /// Why, in full.
-    pub message: &'a str,
+    pub message: String,
+}
+
+/// Warnings that may wait to be posted; more are dropped.
+const QUEUE: usize = 128;
+/// Time limit for posting one.
+const DEADLINE: Duration = Duration::from_secs(10);
+
+/// Posts warnings, one after the other, by a task of its own; clones share it.
+#[derive(Clone, Debug)]
+pub struct Poster(mpsc::Sender<Warning>);
+
+impl Poster {
+    /// Starts the task on the current runtime.
+    pub fn start(connect: impl Connect + 'static, source: Source) -> Self {
+        let (sender, queue) = mpsc::channel(QUEUE);
+        tokio::spawn(post_all(connect, source, queue));
+        Self(sender)
+    }
+
+    /// Posts one, without a wait. What it says is also in the log, so that it may be lost.
+    pub fn post(&self, warning: Warning) {
+        let _ = self.0.try_send(warning);
+    }
+}
+
+async fn post_all(connect: impl Connect, source: Source, mut queue: mpsc::Receiver<Warning>) {
+    while let Some(warning) = queue.recv().await {
+        let posted = async {
+            let client = connect.connect().await;
+            let client = client.map_err(|error| with_causes(&error))?;
+            let posted = warn(&client, &source, &warning).await;
+            posted.map_err(|error| with_causes(&error))
+        };
+        let posted = timeout(DEADLINE, posted).await;
+        let silent = |_| Err(format!("no answer within {} s", DEADLINE.as_secs()));
+        if let Err(error) = posted.unwrap_or_else(silent) {
+            tracing::warn!(error, "an Event could not be posted");
+        }
+    }
 }
 
 /// Posts an Event. One that exists already gets the present time.
 ///
 /// # Errors
 /// The API server's.
-pub async fn warn(client: &Client, source: &Source, warning: &Warning<'_>) -> kube::Result<()> {
+pub async fn warn(client: &Client, source: &Source, warning: &Warning) -> kube::Result<()> {
     let now = Timestamp::now().to_string();
     let Warning {
         api,
@@ -60,7 +105,7 @@ pub async fn warn(client: &Client, source: &Source, warning: &Warning<'_>) -> ku
         message,
     } = warning;
     let mut about = json!({ "apiVersion": api, "kind": kind, "name": name, "uid": uid });
-    let place = match *namespace {
+    let place = match namespace.as_str() {
         // The namespace of Events about objects without one; it always exists.
         "" => "default",
         namespace => {
@@ -95,7 +140,7 @@ pub async fn warn(client: &Client, source: &Source, warning: &Warning<'_>) -> ku
 }
 
 /// The object's name, and a hash of the rest.
-fn event_name(source: &Source, warning: &Warning<'_>) -> String {
+fn event_name(source: &Source, warning: &Warning) -> String {
     let Warning {
         uid,
         reason,

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use podwire_apiserver::event::Source;
+use podwire_apiserver::event::{Poster, Source};
 use podwire_apiserver::object::Object;
 use podwire_apiserver::watch::{Selection, Watch};
 use podwire_apiserver::{Access, Follow, Token, Unread};
@@ -267,7 +267,7 @@ async fn an_object_that_can_t_be_read_is_left_as_it_was_reported_once_and_holds_
         component: "podwire-test",
         host: None,
     };
-    let unread = Unread::posting(access.clone(), source);
+    let unread = Unread::posting(Poster::start(access.clone(), source));
     let (sender, mut changes) = mpsc::channel(16);
     let follow = Follow {
         name: |service| service.name.clone(),

@@ -11,7 +11,7 @@ use std::time::Duration;
 use hyper::Request;
 use kube::Client;
 use podwire_apiserver::Unread;
-use podwire_apiserver::event::Source;
+use podwire_apiserver::event::{Poster, Source};
 use podwire_daemon::http;
 use podwire_ovs::client::State::Synced;
 use podwire_ovs::client::{Client as Ovsdb, ClientConfig};
@@ -103,7 +103,7 @@ pub async fn run(
         component: "podwire-controller",
         host: None,
     };
-    let unread = Unread::posting(client.clone(), source);
+    let unread = Unread::posting(Poster::start(client.clone(), source));
     let mut metrics = JoinSet::new();
     if let Some(address) = config.metrics_address {
         let listener = http::listen(address);

@@ -2,13 +2,14 @@
 //! formats of ovn-kubernetes.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{Event, Node};
-use k8s_openapi::jiff::Timestamp;
-use kube::api::{Patch, PostParams};
+use k8s_openapi::api::core::v1::Node;
+use kube::api::Patch;
 use kube::{Api, Client, ResourceExt as _};
-use podwire_apiserver::patch_status;
+use podwire_apiserver::{patch_status, with_causes};
 use serde_json::{Value, json};
+use tokio::time::timeout;
 
 use crate::cluster::ApiNode;
 use crate::items::Item;
@@ -16,6 +17,9 @@ use crate::look::Look;
 
 /// The annotation in which the control plane assigns the node its subnets.
 pub(crate) const NODE_SUBNETS: &str = "k8s.ovn.org/node-subnets";
+
+/// Time limit of a write.
+const DEADLINE: Duration = Duration::from_secs(10);
 
 /// All annotations that podwire writes.
 const WRITTEN: [&str; 8] = [
@@ -80,24 +84,34 @@ pub(crate) fn annotations(look: &Look) -> Announced {
     all
 }
 
-/// Writes the annotations that differ on the Node; returns their number.
+/// Writes annotations to the Node with this uid.
 ///
 /// # Errors
-/// The API server's.
+/// The API server's, or none came in time, in words.
 pub(crate) async fn announce(
-    client: &Client,
-    name: &str,
-    node: &ApiNode,
-    wanted: &Announced,
-) -> kube::Result<usize> {
-    let differs = |(key, value): &(&&str, &String)| node.annotations.get(**key) != Some(value);
-    let changed: BTreeMap<_, _> = wanted.iter().filter(differs).collect();
-    if changed.is_empty() {
-        return Ok(0);
+    client: Client,
+    name: String,
+    uid: String,
+    changed: Announced,
+) -> Result<usize, String> {
+    let mut patch = json!({"metadata": {"annotations": changed}});
+    if !uid.is_empty() {
+        patch["metadata"]["uid"] = uid.into();
     }
-    let patch = json!({"metadata": {"annotations": changed}});
-    patch_status::<Node>(client, None, name, &Patch::Merge(patch)).await?;
-    Ok(changed.len())
+    let patch = Patch::Merge(patch);
+    let patched = patch_status::<Node>(&client, None, &name, &patch);
+    match timeout(DEADLINE, patched).await {
+        Ok(Ok(_)) => Ok(changed.len()),
+        Ok(Err(error)) => Err(with_causes(&error)),
+        Err(_) => Err(format!("no answer within {} s", DEADLINE.as_secs())),
+    }
+}
+
+/// Those of the wanted annotations that the Node lacks.
+pub(crate) fn missing(node: &ApiNode, wanted: &Announced) -> Announced {
+    let differs = |(key, value): &(&&str, &String)| node.annotations.get(**key) != Some(value);
+    let missing = wanted.iter().filter(differs);
+    missing.map(|(key, value)| (*key, value.clone())).collect()
 }
 
 /// Removes podwire's annotations; returns their number.
@@ -119,61 +133,4 @@ pub(crate) async fn withdraw(client: &Client, name: &str) -> kube::Result<usize>
         patch_status::<Node>(client, None, name, &Patch::Merge(patch)).await?;
     }
     Ok(gone.len())
-}
-
-/// What an Event is about.
-pub(crate) struct Subject<'a> {
-    pub(crate) kind: &'static str,
-    /// Empty for an object without one.
-    pub(crate) namespace: &'a str,
-    pub(crate) name: &'a str,
-    pub(crate) uid: &'a str,
-}
-
-/// Posts a warning Event of this host.
-///
-/// # Errors
-/// The API server's.
-pub(crate) async fn warn(
-    client: &Client,
-    host: &str,
-    Subject {
-        kind,
-        namespace,
-        name,
-        uid,
-    }: &Subject<'_>,
-    reason: &str,
-    text: &str,
-) -> kube::Result<()> {
-    let now = Timestamp::now();
-    let mut about = json!({ "apiVersion": "v1", "kind": kind, "name": name, "uid": uid });
-    let namespace = match *namespace {
-        // The namespace of Events about objects without one.
-        "" => "default",
-        namespace => {
-            about["namespace"] = namespace.into();
-            namespace
-        }
-    };
-    let event = json!({
-        "metadata": {
-            "name": format!("{name}.{:x}", now.as_nanosecond()),
-            "namespace": namespace,
-        },
-        "involvedObject": about,
-        "type": "Warning",
-        "reason": reason,
-        "message": text,
-        "source": { "component": "podwire-node", "host": host },
-        "count": 1,
-        "firstTimestamp": now.to_string(),
-        "lastTimestamp": now.to_string(),
-    });
-    let event: Event = serde_json::from_value(event).map_err(kube::Error::SerdeError)?;
-    let events = Api::<Event>::namespaced(client.clone(), namespace);
-    events
-        .create(&PostParams::default(), &event)
-        .await
-        .map(drop)
 }

@@ -3,9 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use tracing::warn;
+use podwire_apiserver::event::Warning;
 
-use crate::announce::{self, Subject};
 use crate::cluster::Name;
 use crate::watch::Watch;
 
@@ -22,7 +21,7 @@ impl LeftOut {
     }
 
     /// Replaces them, and posts an Event for each new one.
-    pub(crate) async fn report<'a>(
+    pub(crate) fn report<'a>(
         &mut self,
         refused: impl Iterator<Item = (&'a Name, &'a str)>,
         watch: &Watch,
@@ -33,17 +32,15 @@ impl LeftOut {
         let new = self.0.iter();
         for (name, said) in new.filter(|(name, said)| before.get(*name) != Some(said)) {
             let service = watch.cluster.services.objects.get(name);
-            let subject = Subject {
+            watch.events.post(Warning {
+                api: "v1",
                 kind: "Service",
-                namespace: &name.0,
-                name: &name.1,
-                uid: service.map_or("", |service| &service.uid),
-            };
-            let text = format!("node {host} does not serve it: nft refuses it: {said}");
-            let posted = announce::warn(&watch.client, host, &subject, "Refused", &text).await;
-            if let Err(error) = posted {
-                warn!(%error, "an Event could not be posted");
-            }
+                namespace: name.0.clone(),
+                name: name.1.clone(),
+                uid: service.map_or_else(String::new, |service| service.uid.clone()),
+                reason: "Refused",
+                message: format!("node {host} does not serve it: nft refuses it: {said}"),
+            });
         }
     }
 

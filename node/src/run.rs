@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use ipnet::IpNet;
+use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, Interval, sleep_until};
 use tracing::{error, info, warn};
 
@@ -56,6 +57,8 @@ pub(crate) async fn run(
         services: Services::default(),
         left_out: LeftOut::default(),
         told: None,
+        writing: JoinSet::new(),
+        unwritten: None,
         manager: surroundings.tell,
         subnets_said: String::new(),
         conflicts: BTreeSet::new(),
@@ -76,6 +79,10 @@ pub(crate) async fn run(
                 () = &mut stop => break 'kept,
                 changes = keeper.node.changes() => changes?,
                 () = told(&mut keeper.watch) => Changes::default(),
+                Some(written) = keeper.writing.join_next() => {
+                    keeper.written(written);
+                    Changes::default()
+                }
                 () = sleep_until(again.unwrap_or(never)), if again.is_some() => Changes::default(),
                 () = tick(&mut beat) => {
                     (surroundings.tell)("WATCHDOG=1");
@@ -112,6 +119,10 @@ struct Keeper<'a> {
     left_out: LeftOut,
     /// The Node when its annotations were last written, and what was written.
     told: Option<(ApiNode, Announced)>,
+    /// The write of annotations that is under way, so that no answer delays a restore.
+    writing: JoinSet<Result<usize, String>>,
+    /// Why the last one failed.
+    unwritten: Option<String>,
     manager: &'a dyn Fn(&str),
     /// The node's subnets as last logged.
     subnets_said: String,
@@ -176,7 +187,7 @@ impl Keeper<'_> {
             if self.node.is_untouched() && conflicts.iter().any(Conflict::is_own) {
                 self.kept.well(false);
                 self.say(false, format!("nothing is set up: {}", first(&troubles)));
-                self.post_warnings().await;
+                self.post_warnings();
                 return Ok(None);
             }
             if !std::mem::replace(&mut self.is_checked, true) {
@@ -277,7 +288,7 @@ impl Keeper<'_> {
         };
         self.kept.unreadable(watch.unread.total());
         if settings.mode == Mode::Plain {
-            self.post_warnings().await;
+            self.post_warnings();
             return Vec::new();
         }
         let mut troubles = Vec::new();
@@ -302,29 +313,42 @@ impl Keeper<'_> {
             Err(error) => troubles.push(format!("services: {error}")),
         }
         let refused = self.services.refused();
-        self.left_out
-            .report(refused, watch, &settings.node_name)
-            .await;
+        self.left_out.report(refused, watch, &settings.node_name);
         self.kept.refused(self.left_out.count());
         let Some(node) = watch.cluster.nodes.objects.get(&settings.node_name) else {
             return troubles;
         };
         let wanted = announce::annotations(look);
         // Until the watch reports what was written, the Node looks as before.
-        let told = (node.clone(), wanted.clone());
-        let is_told = self.told.as_ref() == Some(&told);
-        if !is_told {
-            match announce::announce(&watch.client, &settings.node_name, node, &wanted).await {
-                Ok(0) => {}
-                Ok(count) => {
-                    info!(count, "annotations written");
-                    self.told = Some(told);
-                }
-                Err(error) => troubles.push(format!("write annotations of the Node: {error}")),
+        let told = (node.clone(), wanted);
+        if self.told.as_ref() != Some(&told) && self.writing.is_empty() {
+            let missing = announce::missing(node, &told.1);
+            if !missing.is_empty() {
+                let (client, name) = (watch.client.clone(), settings.node_name.clone());
+                let write = announce::announce(client, name, node.uid.clone(), missing);
+                self.writing.spawn(write);
             }
+            self.told = Some(told);
         }
-        self.post_warnings().await;
+        troubles.extend(self.unwritten.clone());
+        self.post_warnings();
         troubles
+    }
+
+    /// A write of annotations has ended.
+    fn written(&mut self, written: Result<Result<usize, String>, JoinError>) {
+        let failure = match written {
+            Ok(Ok(count)) => {
+                info!(count, "annotations written");
+                None
+            }
+            Ok(Err(error)) => Some(error),
+            Err(error) => Some(error.to_string()),
+        };
+        if failure.is_some() {
+            self.told = None;
+        }
+        self.unwritten = failure.map(|error| format!("write annotations of the Node: {error}"));
     }
 
     /// The steps that are not left alone for a while.

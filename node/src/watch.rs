@@ -1,7 +1,7 @@
 //! Follows the objects of the Kubernetes API that concern this node.
 
 use kube::Client;
-use podwire_apiserver::event::Source;
+use podwire_apiserver::event::{Poster, Source};
 use podwire_apiserver::watch::{Selection, Watch as Objects};
 use podwire_apiserver::{Access, AccessError, Follow, Unread};
 use tokio::sync::mpsc;
@@ -19,6 +19,8 @@ pub(crate) struct Watch {
     pub(crate) cluster: Cluster,
     /// The objects that can't be read.
     pub(crate) unread: Unread,
+    /// Posts Events of this node.
+    pub(crate) events: Poster,
     changes: mpsc::Receiver<Change>,
     _tasks: JoinSet<()>,
 }
@@ -41,7 +43,12 @@ impl Watch {
             component: "podwire-node",
             host: None,
         };
-        let unread = Unread::posting(access.clone(), source);
+        let unread = Unread::posting(Poster::start(access.clone(), source.clone()));
+        let source = Source {
+            host: Some(node.to_owned()),
+            ..source
+        };
+        let events = Poster::start(access.clone(), source);
         let follow = Follow {
             name: |node| node.name.clone(),
             reduce: |node| Some(ApiNode::from(node)),
@@ -75,6 +82,7 @@ impl Watch {
             client,
             cluster: Cluster::default(),
             unread,
+            events,
             changes,
             _tasks: tasks,
         })

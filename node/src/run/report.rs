@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
+use podwire_apiserver::event;
 use tracing::{error, info, warn};
 
 use super::Keeper;
-use crate::announce::{self, Subject};
 use crate::diff::Finding;
 use crate::items::State;
 use crate::keep::{awaited, refuse_foreign};
@@ -55,28 +55,25 @@ impl Keeper<'_> {
     }
 
     /// Posts an Event for each conflict, and for each item that is left alone.
-    pub(super) async fn post_warnings(&mut self) {
-        let warnings = std::mem::take(&mut self.kept.warnings);
+    pub(super) fn post_warnings(&mut self) {
         let (Some(watch), Some(settings)) = (&self.watch, self.node.settings()) else {
+            self.kept.warnings.clear();
             return;
         };
         let name = &settings.node_name;
         let Some(node) = watch.cluster.nodes.objects.get(name) else {
-            self.kept.warnings = warnings;
             return;
         };
-        for warning in warnings {
-            let subject = Subject {
+        for Warning { reason, text } in self.kept.warnings.drain(..) {
+            watch.events.post(event::Warning {
+                api: "v1",
                 kind: "Node",
-                namespace: "",
-                name,
-                uid: &node.uid,
-            };
-            let Warning { reason, text } = &warning;
-            let posted = announce::warn(&watch.client, name, &subject, reason, text).await;
-            if let Err(error) = posted {
-                warn!(%error, "an Event could not be posted");
-            }
+                namespace: String::new(),
+                name: name.clone(),
+                uid: node.uid.clone(),
+                reason,
+                message: text,
+            });
         }
     }
 

@@ -4,6 +4,7 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::process::Command;
 
+use podwire_tests::apiserver::Request;
 use podwire_tests::{agent_binary, traffic};
 use serde_json::{Value, json};
 
@@ -153,6 +154,30 @@ fn a_service_that_can_t_be_read_holds_up_no_other() {
         .await_events("Events", |events| events.len() == 2);
     assert_eq!(events[0]["involvedObject"]["name"], "strange");
     assert_eq!(events[0]["reason"], "Unreadable");
+    host.end();
+}
+
+/// The server takes what the role writes, and does not answer.
+#[test]
+fn an_api_server_that_does_not_answer_delays_no_restore_and_no_end() {
+    let machine = machine();
+    let host = Host::start(&machine, &[]);
+    let cidrs = |node: &Value| node["metadata"]["annotations"]["k8s.ovn.org/host-cidrs"].clone();
+    let node = ("Node", "", "node-a");
+    host.server
+        .await_object(node, |node| !cidrs(node).is_null());
+    let patches = |requests: &[Request]| {
+        let patches = requests.iter().filter(|it| it.method == "PATCH");
+        patches.count()
+    };
+    let before = patches(&host.server.requests());
+    host.server.hold(true);
+    host.node.run("ip", "address add 172.31.0.99/32 dev eth0");
+    host.server
+        .await_requests("a write", |requests| patches(requests) > before);
+    let restored = host.run.count("put back address");
+    host.node.run("ip", "address flush dev ovn-k8s-mp0");
+    host.run.await_log("put back address", restored + 1);
     host.end();
 }
 

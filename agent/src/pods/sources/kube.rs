@@ -11,7 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Api;
 use kube::api::ListParams;
 use podwire_apiserver::bounds::PAGE;
-use podwire_apiserver::event::Source;
+use podwire_apiserver::event::{Poster, Source};
 use podwire_apiserver::object::{Metadata, MetadataOf, Reference};
 use podwire_apiserver::watch::{Event, Selection, Watch};
 use podwire_apiserver::{Access, Unread, brief, client, with_causes};
@@ -38,7 +38,7 @@ pub(super) async fn watch(config: KubeConfig, known: Known, nudge: Arc<Notify>) 
         component: "podwire",
         host: Some(config.node.clone()),
     };
-    let unread = Unread::posting(config.access.clone(), source);
+    let unread = Unread::posting(Poster::start(config.access.clone(), source));
     let mut events = Watch::new(config.access.clone(), selection).nudged_by(nudge);
     let mut keeper = Keeper {
         access: config.access,
