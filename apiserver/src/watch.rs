@@ -25,6 +25,7 @@ use serde_json::value::RawValue;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use crate::bounds::{PAGE, TooLarge};
 use crate::object::{Object, Reference, Unreadable, or_default, path, read};
 use crate::{Access, AccessError, brief, client, with_causes};
 use pause::Pause;
@@ -321,7 +322,14 @@ impl<K: Object, C: Connect> Watch<K, C> {
             false => self.requests().list(&listing.parameters),
         };
         let request = request.map_err(|error| Failure::of(&error))?;
-        let page = in_time(client.request_text(request)).await?;
+        let page = match in_time(client.request_text(request)).await {
+            Err(failure) if failure.is_too_large() && listing.parameters.limit > Some(PAGE) => {
+                listing.parameters.limit = Some(PAGE);
+                self.state = State::Listing(client, listing);
+                return Ok(None);
+            }
+            page => page?,
+        };
         let page: Page = serde_json::from_str(&page)
             .map_err(|error| Failure::new(format!("not a list: {}", brief(&error))))?;
         listing.pages += 1;
@@ -461,6 +469,11 @@ impl Failure {
     /// Whether the server does not have this kind of objects.
     pub fn is_missing(&self) -> bool {
         self.status == Some(404)
+    }
+
+    /// Whether the server's answer was larger than allowed; kube hides the error's type.
+    fn is_too_large(&self) -> bool {
+        self.text.contains(&TooLarge::Answer.to_string())
     }
 
     fn new(text: impl Into<String>) -> Self {

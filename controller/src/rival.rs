@@ -3,7 +3,7 @@
 //! an annotation of a ConfigMap.
 
 use k8s_openapi::jiff::Timestamp;
-use kube::Client;
+use podwire_apiserver::Access;
 use podwire_apiserver::object::{MetadataOf, Object};
 use podwire_apiserver::watch::{Event, Selection, Watch};
 use podwire_cluster::api::{ConfigMap, Lease};
@@ -48,7 +48,7 @@ impl Record {
 }
 
 /// Completes with its identity when there is one; notifies `absent` if there was none at first.
-pub(crate) async fn appears(client: Client, absent: oneshot::Sender<()>) -> String {
+pub(crate) async fn appears(server: Access, absent: oneshot::Sender<()>) -> String {
     let (lease_listed, no_lease) = oneshot::channel();
     let (map_listed, no_map) = oneshot::channel();
     let listed = async {
@@ -58,19 +58,19 @@ pub(crate) async fn appears(client: Client, absent: oneshot::Sender<()>) -> Stri
         std::future::pending::<String>().await
     };
     tokio::select! {
-        holder = held(client.clone(), Record::of_lease, lease_listed) => holder,
-        holder = held(client.clone(), Record::of_map, map_listed) => holder,
+        holder = held(server.clone(), Record::of_lease, lease_listed) => holder,
+        holder = held(server.clone(), Record::of_map, map_listed) => holder,
         holder = listed => holder,
     }
 }
 
 async fn held<K: Object>(
-    client: Client,
+    server: Access,
     read: fn(&K) -> Option<Record>,
     listed: oneshot::Sender<()>,
 ) -> String {
     let kind = K::KIND;
-    let mut events = Watch::new(client, Selection::named(NAME));
+    let mut events = Watch::new(server, Selection::named(NAME));
     let mut listed = Some(listed);
     loop {
         match events.next().await {

@@ -5,13 +5,14 @@ mod state;
 
 use std::future::ready;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::Request;
 use kube::Client;
-use podwire_apiserver::Unread;
 use podwire_apiserver::event::{Poster, Source};
+use podwire_apiserver::{Access, AccessError, Token, Unread, client};
 use podwire_daemon::http;
 use podwire_ovs::client::State::Synced;
 use podwire_ovs::client::{Client as Ovsdb, ClientConfig};
@@ -57,9 +58,9 @@ pub enum RunError {
     /// A setting does not fit what exists.
     #[error("{0}")]
     Contradiction(#[from] Contradiction),
-    /// The API server can't be reached.
+    /// There is no client of the API server.
     #[error("the API server: {0}")]
-    Api(Box<kube::Error>),
+    Api(#[from] AccessError),
     /// The metrics address can't be used.
     #[error("--metrics-address {address}: {source}")]
     Metrics {
@@ -68,9 +69,9 @@ pub enum RunError {
         /// The kernel's error.
         source: std::io::Error,
     },
-    /// The API server's settings are invalid.
-    #[error("the API server: {0}")]
-    Access(String),
+    /// What the controller follows ended.
+    #[error("{0}")]
+    Ended(&'static str),
     /// The database was not usable in time.
     #[error("the northbound database: {0}")]
     Database(TransactError),
@@ -89,9 +90,8 @@ pub async fn run(
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), RunError> {
     let rules = config.rules()?;
-    let api = api_config(&config).await?;
-    let api_server = api.cluster_url.to_string();
-    let client = connect(api)?;
+    let server = api_server(&config);
+    let client = client(&server).await?;
     let ovsdb = northbound(&config)?;
     let lease = Lease::new(
         client.clone(),
@@ -110,12 +110,12 @@ pub async fn run(
         let listener = listener.map_err(|source| RunError::Metrics { address, source })?;
         let progress = reporter.subscribe();
         let (lease, ovsdb, database) = (lease.clone(), ovsdb.clone(), config.nb_db.clone());
-        let unread = unread.clone();
+        let (unread, server) = (unread.clone(), name_of(&server));
         let page = move |request: Request<_>| {
             let missing = match ovsdb.state() {
                 Synced => lease
                     .problem()
-                    .map(|problem| format!("the API server {api_server}: {problem}")),
+                    .map(|problem| format!("{server}: {problem}")),
                 state => Some(format!("the northbound database {database}: {state}")),
             };
             let path = request.uri().path();
@@ -132,7 +132,7 @@ pub async fn run(
         false => Some(Southbound::new(&config)?),
     };
     let (absent, is_absent) = oneshot::channel();
-    let mut rival = std::pin::pin!(rival::appears(client.clone(), absent));
+    let mut rival = std::pin::pin!(rival::appears(server.clone(), absent));
     let mut shutdown = std::pin::pin!(shutdown);
     let acquired = async {
         if is_absent.await.is_ok() {
@@ -152,6 +152,7 @@ pub async fn run(
         state: State::new(rules.clone()),
         ovsdb: ovsdb.clone(),
         southbound,
+        server,
         client,
         lease: lease.clone(),
         unread,
@@ -186,26 +187,30 @@ pub(crate) fn northbound(config: &Config) -> Result<Ovsdb, SettingError> {
     }))
 }
 
-/// A client of the API server.
-pub(crate) async fn api_client(config: &Config) -> Result<Client, RunError> {
-    connect(api_config(config).await?)
+/// The API server: that of the settings, of a kubeconfig as kubectl finds it, or of the pod.
+pub(crate) fn api_server(config: &Config) -> Access {
+    let named = std::env::var_os("KUBECONFIG").filter(|path| !path.is_empty());
+    let own = || std::env::home_dir().map(|home| home.join(".kube/config"));
+    let own = || own().filter(|path| path.exists());
+    match &config.k8s_apiserver {
+        Some(url) => Access::Server {
+            url: url.clone(),
+            ca: None,
+            token: Token::None,
+        },
+        None => named
+            .map(PathBuf::from)
+            .or_else(own)
+            .map_or(Access::InCluster, Access::Kubeconfig),
+    }
 }
 
-fn connect(api: kube::Config) -> Result<Client, RunError> {
-    Client::try_from(api).map_err(|error| RunError::Api(Box::new(error)))
-}
-
-async fn api_config(config: &Config) -> Result<kube::Config, RunError> {
-    let access = |error: &dyn std::fmt::Display| RunError::Access(error.to_string());
-    let mut config = match &config.k8s_apiserver {
-        Some(url) => kube::Config::new(url.parse().map_err(|error| access(&error))?),
-        None => kube::Config::infer()
-            .await
-            .map_err(|error| access(&error))?,
-    };
-    // The controller retries failures itself, by its own rules.
-    config.default_retry = false;
-    Ok(config)
+/// The API server, for a message.
+pub(crate) fn name_of(server: &Access) -> String {
+    match server {
+        Access::Server { url, .. } => format!("the API server {url}"),
+        other => other.to_string(),
+    }
 }
 
 /// The state of one term.
@@ -213,6 +218,7 @@ struct Term {
     state: State,
     ovsdb: Ovsdb,
     southbound: Option<Southbound>,
+    server: Access,
     client: Client,
     lease: Lease,
     unread: Unread,
@@ -224,7 +230,7 @@ impl Term {
         let begun = lease::begin_term(&self.ovsdb, identity, deadline).await;
         let succeeds = begun.map_err(RunError::Database)?;
         // After the fence: every object of which an earlier leader has written rows is listed.
-        let (mut changes, _tasks) = crate::watch::start(&self.client, &self.unread);
+        let (mut changes, _tasks) = crate::watch::start(&self.server, &self.unread);
         let mut state = self.state;
         list(&mut changes, &mut state).await;
         // Before the rows are read: a change in between is processed twice.

@@ -8,14 +8,14 @@ mod trace;
 use std::fmt::Display;
 use std::time::Duration;
 
-use podwire_apiserver::Unread;
+use podwire_apiserver::{Access, Unread};
 use podwire_ovs::client::{Client as Ovsdb, State as Connection, Version, WaitError};
 use podwire_ovs::transact::TransactError;
 use serde::Serialize;
 use tokio::time::{Instant, timeout_at};
 
 use crate::config::{Config, SettingError};
-use crate::run::{RunError, State, Step, api_client, list, northbound};
+use crate::run::{RunError, State, Step, api_server, list, name_of, northbound};
 
 pub use explain::{Question, Target, TargetError, explain};
 pub use status::status;
@@ -100,11 +100,14 @@ struct View {
 impl View {
     async fn open(config: &Config) -> Result<Self, ToolError> {
         let mut state = State::new(config.rules()?);
-        let client = api_client(config).await?;
+        let server = api_server(config);
+        let client = podwire_apiserver::client(&server)
+            .await
+            .map_err(RunError::from)?;
         let ovsdb = northbound(config)?;
-        reach(config, &client, &ovsdb).await?;
+        reach(config, &server, &client, &ovsdb).await?;
         let deadline = Instant::now() + READ;
-        let (mut changes, _tasks) = crate::watch::start(&client, &Unread::default());
+        let (mut changes, _tasks) = crate::watch::start(&server, &Unread::default());
         let listed = timeout_at(deadline, list(&mut changes, &mut state)).await;
         listed.map_err(|_| ToolError::Deadline)?;
         ovsdb.synced(deadline).await?;
@@ -124,7 +127,12 @@ impl View {
 }
 
 /// Fails soon if there is nobody to read from.
-async fn reach(config: &Config, client: &kube::Client, ovsdb: &Ovsdb) -> Result<(), ToolError> {
+async fn reach(
+    config: &Config,
+    server: &Access,
+    client: &kube::Client,
+    ovsdb: &Ovsdb,
+) -> Result<(), ToolError> {
     let deadline = Instant::now() + REACH;
     let problem = match timeout_at(deadline, client.apiserver_version()).await {
         // Who may not ask this may still list.
@@ -133,10 +141,7 @@ async fn reach(config: &Config, client: &kube::Client, ovsdb: &Ovsdb) -> Result<
         Err(_) => Some("no answer".to_owned()),
     };
     if let Some(problem) = problem {
-        let server = match &config.k8s_apiserver {
-            Some(url) => format!("the API server {url}"),
-            None => "the API server of the kubeconfig or service account".to_owned(),
-        };
+        let server = name_of(server);
         return Err(ToolError::Away { server, problem });
     }
     let mut version = ovsdb.subscribe();

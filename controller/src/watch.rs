@@ -2,10 +2,9 @@
 //! lists again, and what is missing then is gone.
 
 use futures_util::Stream;
-use kube::Client;
 use podwire_apiserver::object::{Object, Reference};
 use podwire_apiserver::watch::{Event, Selection, Watch};
-use podwire_apiserver::{Follow, Unread};
+use podwire_apiserver::{Access, Follow, Unread};
 use podwire_cluster::{api, endpoint_slices};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -35,7 +34,7 @@ const QUEUE: usize = 4096;
 const PAGE: u32 = 500;
 
 /// Follows all kinds until the set of tasks is dropped.
-pub(crate) fn start(client: &Client, unread: &Unread) -> (mpsc::Receiver<Change>, JoinSet<()>) {
+pub(crate) fn start(server: &Access, unread: &Unread) -> (mpsc::Receiver<Change>, JoinSet<()>) {
     let (sender, changes) = mpsc::channel(QUEUE);
     let mut tasks = JoinSet::new();
     let nodes = Follow {
@@ -45,7 +44,7 @@ pub(crate) fn start(client: &Client, unread: &Unread) -> (mpsc::Receiver<Change>
         unreadable: Some(|name| Change::Unreadable(Key::Node(name))),
         listed: Change::Listed,
     };
-    tasks.spawn(nodes.run(all::<api::Node>(client), sender.clone(), unread.clone()));
+    tasks.spawn(nodes.run(all::<api::Node>(server), sender.clone(), unread.clone()));
     let pods = Follow {
         name: namespaced,
         reduce: Pod::of,
@@ -53,7 +52,7 @@ pub(crate) fn start(client: &Client, unread: &Unread) -> (mpsc::Receiver<Change>
         unreadable: Some(|(namespace, name)| Change::Unreadable(Key::Pod(namespace, name))),
         listed: Change::Listed,
     };
-    tasks.spawn(pods.run(all(client), sender.clone(), unread.clone()));
+    tasks.spawn(pods.run(all(server), sender.clone(), unread.clone()));
     let services = Follow {
         name: namespaced,
         reduce: Service::of,
@@ -61,7 +60,7 @@ pub(crate) fn start(client: &Client, unread: &Unread) -> (mpsc::Receiver<Change>
         unreadable: Some(|(namespace, name)| Change::Unreadable(Key::Service(namespace, name))),
         listed: Change::Listed,
     };
-    tasks.spawn(services.run(all(client), sender.clone(), unread.clone()));
+    tasks.spawn(services.run(all(server), sender.clone(), unread.clone()));
     let slices = Follow {
         name: namespaced,
         reduce: Slice::of,
@@ -69,7 +68,7 @@ pub(crate) fn start(client: &Client, unread: &Unread) -> (mpsc::Receiver<Change>
         unreadable: None,
         listed: Change::Listed,
     };
-    tasks.spawn(slices.run(endpoint_slices(client.clone()), sender, unread.clone()));
+    tasks.spawn(slices.run(endpoint_slices(server.clone()), sender, unread.clone()));
     (changes, tasks)
 }
 
@@ -80,10 +79,10 @@ fn namespaced(object: &Reference) -> ObjectName {
     )
 }
 
-fn all<K: Object>(client: &Client) -> impl Stream<Item = Event<K>> + use<K> {
+fn all<K: Object>(server: &Access) -> impl Stream<Item = Event<K>> + use<K> {
     let selection = Selection {
         page: PAGE,
         ..Selection::default()
     };
-    Watch::new(client.clone(), selection).into_stream()
+    Watch::new(server.clone(), selection).into_stream()
 }

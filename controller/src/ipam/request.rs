@@ -2,6 +2,8 @@
 
 use std::net::IpAddr;
 
+use podwire_apiserver::brief;
+
 use super::Mac;
 use super::mac::MacError;
 
@@ -39,8 +41,10 @@ impl Request {
         for text in addresses.into_iter().flat_map(|list| list.split(',')) {
             let parsed: Result<IpAddr, _> = text.trim().parse();
             let address = parsed.map_err(|_| {
-                let problem =
-                    format!("{text:?} is no IP address; write 10.244.0.9 or 10.244.0.9,fd00::9");
+                let problem = format!(
+                    "{:?} is no IP address; write 10.244.0.9 or 10.244.0.9,fd00::9",
+                    brief(&text)
+                );
                 refused(REQUESTED_ADDRESSES, problem)
             })?;
             if let Some(other) = request.of_family(address.is_ipv4()) {
@@ -52,8 +56,7 @@ impl Request {
         }
         if let Some(text) = mac {
             let parsed = text.parse();
-            let own =
-                parsed.map_err(|error: MacError| refused(REQUESTED_MAC, error.to_string()))?;
+            let own = parsed.map_err(|error: MacError| refused(REQUESTED_MAC, brief(&error)))?;
             request.mac = Some(own);
         }
         Ok(request)

@@ -82,11 +82,11 @@ impl Controller {
             tokio::select! {
                 change = self.changes.recv() => match change {
                     Some(change) => self.take(change),
-                    None => return Err(RunError::Access("the watches ended".to_owned())),
+                    None => return Err(RunError::Ended("the watches ended")),
                 },
                 changed = follower.next() => match changed {
                     Some(changed) => self.state.rows_changed(&self.ovsdb, &changed),
-                    None => return Err(RunError::Access("the database client ended".to_owned())),
+                    None => return Err(RunError::Ended("the database client ended")),
                 },
                 written = self.writer.next() => self.written(written),
                 () = sleep_until(retry.unwrap_or_else(far)), if retry.is_some() => {

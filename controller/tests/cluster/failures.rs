@@ -8,7 +8,7 @@ use podwire_controller::run::RunError;
 use podwire_ovs::client::{Client, ClientConfig, Remote};
 use podwire_ovs::nb::{self, Table};
 use podwire_ovs::transact::{Columns, Transaction};
-use podwire_tests::apiserver::{ApiServer, endpoints, node, pod, service};
+use podwire_tests::apiserver::{ApiServer, Hostile, Request, endpoints, node, pod, service};
 use podwire_tests::ovn::Central;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -368,4 +368,39 @@ async fn the_rows_of_ovn_kubernetes_are_taken_over_where_they_are_and_pods_keep_
     assert_eq!(switch["load_balancer"], Value::Array(Vec::new()));
     central.nbctl("--wait=sb sync");
     assert_nothing_to_do(&central, &server).await;
+}
+
+fn lists_of_pods(requests: &[Request]) -> usize {
+    let is_list = |it: &&Request| !it.is_watch() && it.path.ends_with("/pods");
+    requests.iter().filter(is_list).count()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_of_the_api_server_without_end_is_given_up() {
+    let (central, server) = (Central::start(), ApiServer::start());
+    server.apply(node("n1", "192.0.2.11"));
+    server.apply(pod("n1", "default", "web", "uid", json!({})));
+    server.misbehave(Some(Hostile::EndlessList));
+    let mut running = Running::start(&central, &server, &["--identity", "me"]);
+    // Once more with fewer objects on a page, and again after a pause.
+    tokio::task::block_in_place(|| {
+        server.await_requests("three lists of pods", |all| lists_of_pods(all) >= 3);
+    });
+    server.misbehave(None);
+    assert_eq!(running.idle().await.pods, 1);
+    running.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pods_too_large_for_one_page_of_a_list_are_on_smaller_ones() {
+    let (central, server) = (Central::start(), ApiServer::start());
+    server.apply(node("n1", "192.0.2.11"));
+    let note = "x".repeat(1 << 20);
+    for number in 0..40 {
+        let name = format!("p{number}");
+        server.apply(pod("n1", "default", &name, &name, json!({ "note": note })));
+    }
+    let mut running = Running::start(&central, &server, &["--identity", "me"]);
+    assert_eq!(running.idle().await.pods, 40);
+    running.stop().await.unwrap();
 }

@@ -82,6 +82,10 @@ fn a_request_is_met_or_refused_with_a_reason() {
         let refused = take(9, ips, mac).unwrap_err();
         assert!(refused.contains(reason), "{refused}");
     }
+    let long = "x".repeat(250_000);
+    for (ips, mac) in [(Some(&*long), None), (None, Some(&*long))] {
+        assert!(take(9, ips, mac).unwrap_err().len() < 1_000);
+    }
     let own = "02:00:00:00:00:01".parse().ok();
     assert_eq!(addresses.set_management("n", own).unwrap_err(), "pod ns/p1");
     addresses.set_management("other", own).unwrap();
