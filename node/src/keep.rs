@@ -318,8 +318,8 @@ impl Node {
         if self.preferred.as_ref() != Some(first) {
             let evidence = EVIDENCE.as_secs();
             warn!(
-                "the default route is by {first}: {uplink} stays the uplink, unless it has none for \
-                 {evidence} s"
+                "the default route is by {first}: {uplink} stays the uplink, unless it has none \
+                 for {evidence} s"
             );
             self.preferred = Some(first.clone());
         }

@@ -370,8 +370,9 @@ async fn the_rows_of_ovn_kubernetes_are_taken_over_where_they_are_and_pods_keep_
     assert_nothing_to_do(&central, &server).await;
 }
 
-fn lists_of_pods(requests: &[Request]) -> usize {
-    let is_list = |it: &&Request| !it.is_watch() && it.path.ends_with("/pods");
+/// Lists of what is read first.
+fn lists_of_locks(requests: &[Request]) -> usize {
+    let is_list = |it: &&Request| !it.is_watch() && it.path.ends_with("/configmaps");
     requests.iter().filter(is_list).count()
 }
 
@@ -384,7 +385,7 @@ async fn an_answer_of_the_api_server_without_end_is_given_up() {
     let mut running = Running::start(&central, &server, &["--identity", "me"]);
     // Once more with fewer objects on a page, and again after a pause.
     tokio::task::block_in_place(|| {
-        server.await_requests("three lists of pods", |all| lists_of_pods(all) >= 3);
+        server.await_requests("three lists of locks", |all| lists_of_locks(all) >= 3);
     });
     server.misbehave(None);
     assert_eq!(running.idle().await.pods, 1);

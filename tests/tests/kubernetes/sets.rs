@@ -76,7 +76,8 @@ fn every_namespaced_object_is_in_podwires_namespace() {
         for object in objects {
             let is_clusters = object["metadata"]["namespace"].is_null();
             let kind = object["kind"].as_str().unwrap();
-            let expected = kind.starts_with("Cluster") || kind == "Namespace";
+            let is_policy = kind.starts_with("ValidatingAdmissionPolicy");
+            let expected = kind.starts_with("Cluster") || kind == "Namespace" || is_policy;
             assert_eq!(is_clusters, expected, "{set}: {}", identity(&object));
         }
     }
