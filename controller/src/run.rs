@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use hyper::Request;
 use kube::Client;
-use podwire_apiserver::event::{Poster, Source};
+use podwire_apiserver::event::Poster;
 use podwire_apiserver::{Access, AccessError, Token, Unread, client};
 use podwire_daemon::http;
 use podwire_ovs::client::State::Synced;
@@ -31,7 +31,7 @@ pub use crate::progress::{Progress, Reporter};
 use crate::rival;
 use crate::southbound::Southbound;
 use crate::watch::{Change, KINDS};
-use crate::write::Writer;
+use crate::write::{SOURCE, Writer};
 use controller::Controller;
 pub use state::Contradiction;
 use state::check;
@@ -99,11 +99,7 @@ pub async fn run(
         &config.identity,
         ovsdb.clone(),
     );
-    let source = Source {
-        component: "podwire-controller",
-        host: None,
-    };
-    let unread = Unread::posting(Poster::start(client.clone(), source));
+    let unread = Unread::posting(Poster::start(client.clone(), SOURCE));
     let mut metrics = JoinSet::new();
     if let Some(address) = config.metrics_address {
         let listener = http::listen(address);

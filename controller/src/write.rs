@@ -2,12 +2,12 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{Event, Node, Pod};
-use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
-use kube::{Api, Client};
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::Client;
+use kube::api::{ObjectMeta, Patch};
+use podwire_apiserver::event::{Source, Warning, warn};
 use podwire_apiserver::patch_status;
 use serde_json::{Value, json};
 use smol_str::SmolStr;
@@ -17,6 +17,12 @@ use tokio::time::timeout;
 use crate::cluster::{Key, Name, version};
 use crate::ipam::{NODE_SUBNETS, POD_NETWORKS};
 use crate::lease::Lease;
+
+/// The reporter of Events. Without a host, the same one of several leaders is one Event.
+pub(crate) const SOURCE: Source = Source {
+    component: "podwire-controller",
+    host: None,
+};
 
 /// Time limit of a request.
 const REQUEST: Duration = Duration::from_secs(15);
@@ -199,60 +205,26 @@ async fn warn_of(
     client: &Client,
     key: &Key,
     uid: &str,
-    reason: &str,
+    reason: &'static str,
     message: &str,
 ) -> Result<(), kube::Error> {
     let (kind, namespace, name) = match key {
         Key::Cluster => return Ok(()),
-        Key::Node(name) => ("Node", None, name),
-        Key::Pod(namespace, name) => ("Pod", Some(namespace), name),
-        Key::Service(namespace, name) => ("Service", Some(namespace), name),
+        Key::Node(name) => ("Node", "", name),
+        Key::Pod(namespace, name) => ("Pod", namespace.as_str(), name),
+        Key::Service(namespace, name) => ("Service", namespace.as_str(), name),
     };
-    let now = k8s_openapi::jiff::Timestamp::now();
-    // An Event about an object without a namespace is in the default one, which always exists.
-    let place = namespace.map_or("default", Name::as_str);
-    let event_name = name_of_event(name, (uid, reason, message));
-    let event = json!({
-        "metadata": { "name": event_name, "namespace": place },
-        "involvedObject": {
-            "apiVersion": "v1", "kind": kind, "namespace": namespace.map(Name::as_str),
-            "name": name.as_str(), "uid": uid,
-        },
-        "type": "Warning",
-        "reason": reason,
-        "message": message,
-        "source": { "component": "podwire-controller" },
-        "firstTimestamp": now.to_string(),
-        "lastTimestamp": now.to_string(),
-        "count": 1,
-    });
-    let event: Event = serde_json::from_value(event).map_err(kube::Error::SerdeError)?;
-    let events: Api<Event> = Api::namespaced(client.clone(), place);
-    match events.create(&PostParams::default(), &event).await {
-        // An earlier leader has reported it, or this one about an object that was well in between.
-        Err(kube::Error::Api(status)) if status.code == 409 => {
-            let again = Patch::Merge(json!({ "lastTimestamp": now.to_string() }));
-            let params = PatchParams::default();
-            events.patch(&event_name, &params, &again).await.map(drop)
-        }
-        made => made.map(drop),
-    }
+    let warning = Warning {
+        api: "v1",
+        kind,
+        namespace: namespace.to_owned(),
+        name: name.to_string(),
+        uid: uid.to_owned(),
+        reason,
+        message: message.to_owned(),
+    };
+    warn(client, &SOURCE, &warning).await
 }
-
-/// The object's name, and a hash of the message, so that it is one Event however many leaders
-/// report it; within the length of a name.
-fn name_of_event(name: &str, said: (&str, &str, &str)) -> String {
-    let mut hasher = DefaultHasher::new();
-    said.hash(&mut hasher);
-    let number = format!("{:016x}", hasher.finish());
-    // Names are ASCII (DNS subdomains).
-    let end = name.len().min(LONGEST_NAME - 1 - number.len());
-    let name = name.get(..end).unwrap_or_default();
-    format!("{}.{number}", name.trim_end_matches(['-', '.']))
-}
-
-/// The maximum length of a name (RFC 1123, in Kubernetes).
-const LONGEST_NAME: usize = 253;
 
 #[cfg(test)]
 mod tests {
