@@ -157,8 +157,8 @@ impl Cluster {
             .collect()
     }
 
-    /// The uid of an object; empty if it does not exist, or none is kept.
-    pub fn uid(&self, key: &Key) -> &str {
+    /// The uid of an object; `None` if it does not exist.
+    pub fn uid(&self, key: &Key) -> Option<&str> {
         let pair = |namespace: &Name, name: &Name| (namespace.clone(), name.clone());
         let uid = match key {
             Key::Cluster => None,
@@ -169,7 +169,7 @@ impl Cluster {
                 service.map(|service| &service.uid)
             }
         };
-        uid.map_or("", Name::as_str)
+        uid.map(Name::as_str)
     }
 }
 

@@ -40,7 +40,7 @@ pub(crate) struct State {
     dirty: BTreeSet<Key>,
     /// To be processed again at a certain time.
     retries: BTreeSet<(Instant, Key)>,
-    /// Objects that can't be read: nothing of theirs is changed.
+    /// Objects that were never read: nothing of theirs is changed.
     unreadable: BTreeSet<Key>,
     /// To be processed again when something changes that they may depend on.
     blocked: BTreeSet<Key>,
@@ -135,7 +135,9 @@ impl State {
                 return;
             }
             Change::Unreadable(key) => {
-                self.unreadable.insert(key);
+                if self.cluster.uid(&key).is_none() {
+                    self.unreadable.insert(key);
+                }
                 return;
             }
             Change::Listed => return,
@@ -274,7 +276,7 @@ impl State {
         }
         tracing::warn!(%key, message, "can't be done");
         Some(Write::Warning {
-            uid: self.cluster.uid(key).into(),
+            uid: self.cluster.uid(key).unwrap_or_default().into(),
             reason,
             message: message.into(),
         })

@@ -17,3 +17,4 @@ mod rows;
 mod services;
 mod subnets;
 mod tools;
+mod unreadable;

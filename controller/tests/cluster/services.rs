@@ -121,57 +121,6 @@ async fn endpoints_come_from_slices_of_v1beta1_where_the_server_has_no_v1() {
     controller.stop().await.unwrap();
 }
 
-/// As the API accepts it, and as one of Kubernetes' own tests makes it: with a time that is null.
-#[tokio::test(flavor = "multi_thread")]
-async fn an_odd_service_holds_up_no_other_neither_in_the_watch_nor_at_a_start() {
-    let (central, server, mut controller) = populated().await;
-    let mut odd = service("default", "odd", "10.96.0.11", 80);
-    odd["status"]["conditions"] = json!([{ "type": "A", "lastTransitionTime": null }]);
-    server.apply(odd);
-    await_row(
-        &central,
-        "Load_Balancer",
-        "Service_default/odd_TCP_cluster",
-        true,
-    );
-    let unreadable = |name: &str| {
-        let mut unreadable = service("default", name, "10.96.0.10", 80);
-        unreadable["spec"]["ports"] = "all of them".into();
-        unreadable
-    };
-    for name in ["front", "strange"] {
-        server.apply(unreadable(name));
-    }
-    server.apply(service("default", "good", "10.96.0.12", 80));
-    await_row(
-        &central,
-        "Load_Balancer",
-        "Service_default/good_TCP_cluster",
-        true,
-    );
-    let balancers = [
-        "Service_default/front_TCP_cluster",
-        "Service_default/good_TCP_cluster",
-        "Service_default/odd_TCP_cluster",
-    ];
-    assert_eq!(names(&central, "Load_Balancer"), balancers);
-    server.await_events("Events", |events| events.len() == 2);
-    controller.idle().await;
-    controller.stop().await.unwrap();
-
-    let mut controller = Running::start(&central, &server, &[]);
-    controller.idle().await;
-    assert_eq!(names(&central, "Load_Balancer"), balancers);
-    server.delete_object("Service", "default", "front");
-    await_row(
-        &central,
-        "Load_Balancer",
-        "Service_default/front_TCP_cluster",
-        false,
-    );
-    controller.stop().await.unwrap();
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_slice_that_goes_to_another_service_leaves_its_former_one() {
     let (central, server, controller) = populated().await;

@@ -64,6 +64,9 @@ pub(crate) fn check(rules: &Rules, db: &Db) -> Result<(), Contradiction> {
 
 /// The name of a node's router port, before the node's.
 const ROUTER_PORT: &str = "rtos-";
+/// The options of a pod's logical port with the pod's uid, and its node.
+const UID: &str = "iface-id-ver";
+const NODE: &str = "requested-chassis";
 
 impl State {
     /// Learns the holders of subnets and addresses from objects and rows, and marks everything.
@@ -107,6 +110,10 @@ impl State {
             .iter()
             .map(|(name, node)| (node.created, name))
             .collect();
+        names.extend(self.unreadable.iter().filter_map(|key| match key {
+            Key::Node(name) => Some((i64::MAX, name)),
+            _ => None,
+        }));
         let is_gone = |name: &&Name| !self.cluster.nodes.contains_key(*name);
         names.extend(
             pods.iter()
@@ -155,6 +162,23 @@ impl State {
     }
 
     fn hold_addresses(&mut self, db: &Db, now: std::time::Instant) {
+        for key in &self.unreadable {
+            let Key::Pod(namespace, name) = key else {
+                continue;
+            };
+            let id = (namespace.clone(), name.clone());
+            for row in ports(&id, db, self.rules.adopt) {
+                let option = |name| row.map("options").str(name).unwrap_or_default().into();
+                let (uid, node) = (option(UID), option(NODE));
+                let former = Former {
+                    had: addresses_in(&row),
+                    is_certain: true,
+                };
+                let request = || Ok(Request::default());
+                let whose = (&uid, &node);
+                let _ = self.addresses.claim(&id, whose, &[former], request, now);
+            }
+        }
         // A pod that can't keep its addresses is reported when it is processed.
         let mut uncertain = Vec::new();
         for (id, pod) in by_age(&self.cluster) {
@@ -181,12 +205,9 @@ impl State {
                 continue;
             };
             let id = (namespace, name);
-            let is_its = |pod: &Pod| row.map("options").str("iface-id-ver") == Some(&pod.uid);
+            let is_its = |pod: &Pod| row.map("options").str(UID) == Some(&pod.uid);
             if !self.cluster.pods.get(&id).is_some_and(is_its) {
-                let node = row
-                    .map("options")
-                    .str("requested-chassis")
-                    .unwrap_or_default();
+                let node = row.map("options").str(NODE).unwrap_or_default();
                 self.addresses.rest(&id, node, &addresses_in(&row), now);
             }
         }
@@ -241,28 +262,24 @@ pub(super) fn subnets_before(node: &Node) -> Vec<IpNet> {
 
 /// A pod's former addresses, the most certain first: those of its logical port, which every
 /// address has before it is announced; those that its kubelet reports; those of its annotation.
-pub(super) fn addresses_before(
-    (namespace, name): &ObjectName,
-    pod: &Pod,
-    db: &Db,
-    adopt: bool,
-) -> Vec<Former> {
-    let key = Key::Pod(namespace.clone(), name.clone()).to_string();
-    let own = db.nb_of_object(Table::LogicalSwitchPort, &key);
-    let port = format!("{namespace}_{name}");
-    let named = db
-        .nb_named(Table::LogicalSwitchPort, &port)
-        .filter(|_| adopt);
-    let is_its = |row: &Found<'_>| row.map("options").str("iface-id-ver") == Some(&pod.uid);
-    let rows = own
-        .chain(named)
-        .filter(is_its)
-        .map(|row| addresses_in(&row));
+pub(super) fn addresses_before(id: &ObjectName, pod: &Pod, db: &Db, adopt: bool) -> Vec<Former> {
+    let is_its = |row: &Found<'_>| row.map("options").str(UID) == Some(&pod.uid);
+    let rows = ports(id, db, adopt).into_iter().filter(is_its);
+    let rows = rows.map(|row| addresses_in(&row));
     let certain = rows.chain(reported(pod)).map(|had| (had, true));
     let all = certain.chain(pod.networks.clone().map(|had| (had, false)));
     let all = all.filter(|(had, _)| !had.addresses.is_empty());
     all.map(|(had, is_certain)| Former { had, is_certain })
         .collect()
+}
+
+/// A pod's logical ports: its own and, to be adopted, the one with its name.
+fn ports<'a>((namespace, name): &ObjectName, db: &'a Db, adopt: bool) -> Vec<Found<'a>> {
+    let key = Key::Pod(namespace.clone(), name.clone()).to_string();
+    let own = db.nb_of_object(Table::LogicalSwitchPort, key);
+    let port = format!("{namespace}_{name}");
+    let named = db.nb_named(Table::LogicalSwitchPort, &port);
+    own.chain(named.filter(|_| adopt)).collect()
 }
 
 fn addresses_in(port: &Found<'_>) -> Had {

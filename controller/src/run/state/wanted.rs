@@ -178,7 +178,8 @@ impl State {
         let Some(pod) = self.cluster.pods.get(&id) else {
             return Ok(Vec::new());
         };
-        if !self.cluster.nodes.contains_key(&pod.node) {
+        let node = Key::Node(pod.node.clone());
+        if self.cluster.uid(&node).is_none() && !self.unreadable.contains(&node) {
             return Ok(Vec::new());
         }
         let former = match is_known {

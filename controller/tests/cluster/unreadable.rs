@@ -1,0 +1,168 @@
+//! Objects that can't be read: they stay what they were, and hold up no other.
+
+use podwire_tests::apiserver::{endpoints, node, pod, service};
+use serde_json::json;
+
+use crate::fixture::{
+    Running, annotation, await_network, await_row, column, names, pod_of, populated,
+};
+
+const NETWORKS: &str = "k8s.ovn.org/pod-networks";
+
+/// As the API accepts it, and as one of Kubernetes' own tests makes it: with a time that is null.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_odd_service_holds_up_no_other_neither_in_the_watch_nor_at_a_start() {
+    let (central, server, mut controller) = populated().await;
+    let mut odd = service("default", "odd", "10.96.0.11", 80);
+    odd["status"]["conditions"] = json!([{ "type": "A", "lastTransitionTime": null }]);
+    server.apply(odd);
+    await_row(
+        &central,
+        "Load_Balancer",
+        "Service_default/odd_TCP_cluster",
+        true,
+    );
+    let unreadable = |name: &str| {
+        let mut unreadable = service("default", name, "10.96.0.10", 80);
+        unreadable["spec"]["ports"] = "all of them".into();
+        unreadable
+    };
+    for name in ["front", "strange"] {
+        server.apply(unreadable(name));
+    }
+    server.apply(service("default", "good", "10.96.0.12", 80));
+    await_row(
+        &central,
+        "Load_Balancer",
+        "Service_default/good_TCP_cluster",
+        true,
+    );
+    let balancers = [
+        "Service_default/front_TCP_cluster",
+        "Service_default/good_TCP_cluster",
+        "Service_default/odd_TCP_cluster",
+    ];
+    assert_eq!(names(&central, "Load_Balancer"), balancers);
+    server.await_events("Events", |events| events.len() == 2);
+    controller.idle().await;
+    controller.stop().await.unwrap();
+
+    let mut controller = Running::start(&central, &server, &[]);
+    controller.idle().await;
+    assert_eq!(names(&central, "Load_Balancer"), balancers);
+    server.delete_object("Service", "default", "front");
+    await_row(
+        &central,
+        "Load_Balancer",
+        "Service_default/front_TCP_cluster",
+        false,
+    );
+    controller.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_that_can_not_be_read_keeps_its_address_as_long_as_its_row_exists() {
+    let (central, server, controller) = populated().await;
+    controller.stop().await.unwrap();
+    let web = server.object("Pod", "default", "web").unwrap();
+    let mut unreadable = web.clone();
+    unreadable["spec"]["hostNetwork"] = "no".into();
+    unreadable["metadata"]["annotations"] = json!({});
+    server.apply(unreadable);
+    // By a request and by what somebody wrote: nobody else gets the address.
+    let wish = json!({ "podwire.io/ip-addresses": "10.244.0.3" });
+    server.apply(pod("node-a", "default", "asks", "asks", wish));
+    let written = json!({ NETWORKS: web["metadata"]["annotations"][NETWORKS] });
+    server.apply(pod("node-a", "default", "writes", "writes", written));
+
+    // Nothing rests here.
+    let mut controller = Running::resting(
+        std::time::Duration::ZERO,
+        &central,
+        &server,
+        &["--identity", "me"],
+    );
+    controller.idle().await;
+    let addresses = |port: &str| column(&central, "Logical_Switch_Port", port, "addresses");
+    assert_eq!(addresses("default_web"), "0a:58:0a:f4:00:03 10.244.0.3");
+    assert_ne!(addresses("default_writes"), addresses("default_web"));
+    server.await_events("who has it", |events| {
+        let mut messages = events.iter().filter_map(|event| event["message"].as_str());
+        messages.any(|it| it.contains("10.244.0.3") && it.contains("default/web"))
+    });
+
+    // What is known again changes nothing; its end frees the address.
+    let before = controller.idle().await.operations;
+    server.apply(web.clone());
+    server.apply(node("node-c", "192.0.2.3"));
+    await_row(&central, "Logical_Switch", "node-c", true);
+    assert_eq!(addresses("default_web"), "0a:58:0a:f4:00:03 10.244.0.3");
+    assert!(controller.idle().await.operations > before);
+    server.delete("default", "web");
+    await_row(&central, "Logical_Switch_Port", "default_web", false);
+    let asks = await_network(&server, "default", "asks");
+    assert_eq!(asks["ip_address"], "10.244.0.3/24");
+    controller.idle().await;
+    controller.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_can_not_be_read_keeps_its_subnet_and_its_pods_their_ports() {
+    let (central, server, controller) = populated().await;
+    server.delete("default", "db");
+    await_row(&central, "Logical_Switch_Port", "default_db", false);
+    controller.stop().await.unwrap();
+    for name in ["node-a", "node-b"] {
+        let mut unreadable = server.object("Node", "", name).unwrap();
+        unreadable["status"]["addresses"] = "none".into();
+        server.apply(unreadable);
+    }
+    server.apply(node("node-c", "192.0.2.3"));
+    server.apply(pod_of("node-a", "late"));
+    let mut controller = Running::start(&central, &server, &[]);
+    await_row(&central, "Logical_Switch", "node-c", true);
+    controller.idle().await;
+    let subnet = server.object("Node", "", "node-c").unwrap();
+    let subnet = annotation(&subnet, "k8s.ovn.org/node-subnets").unwrap();
+    assert_eq!(subnet["default"], json!(["10.244.2.0/24"]));
+    let ports = names(&central, "Logical_Switch_Port");
+    for port in ["default_late", "default_web", "k8s-node-a", "k8s-node-b"] {
+        assert!(ports.iter().any(|it| it == port), "{port} {ports:?}");
+    }
+    server.delete_object("Node", "", "node-b");
+    await_row(&central, "Logical_Switch", "node-b", false);
+    controller.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_known_of_an_object_is_served_though_it_can_not_be_read_any_more() {
+    let (central, server, mut controller) = populated().await;
+    let mut web = server.object("Pod", "default", "web").unwrap();
+    web["status"]["podIPs"] = 4.into();
+    server.apply(web);
+    let mut front = service("default", "front", "10.96.0.10", 80);
+    front["spec"]["ports"] = "all of them".into();
+    server.apply(front);
+    server.await_events("both", |events| {
+        events
+            .iter()
+            .filter(|it| it["reason"] == "Unreadable")
+            .count()
+            == 2
+    });
+    // Somebody removes the pod's port; the service's endpoints change.
+    central.nbctl("lsp-del default_web");
+    await_row(&central, "Logical_Switch_Port", "default_web", true);
+    server.apply(endpoints("default", "front", &["10.244.1.3"], 8080));
+    let vips = json!([[
+        "vips",
+        "==",
+        ["map", [["10.96.0.10:80", "10.244.1.3:8080"]]]
+    ]]);
+    let northbound = central.northbound();
+    northbound
+        .wait("Load_Balancer", vips, "!=", &["name"], json!([]))
+        .unwrap();
+    controller.idle().await;
+    controller.stop().await.unwrap();
+}
