@@ -15,7 +15,7 @@ mod unread;
 pub mod watch;
 
 pub use follow::Follow;
-pub use status::patch_status;
+pub use status::{is_too_late, patch_status};
 pub use unread::Unread;
 
 use std::error::Error;

@@ -30,3 +30,20 @@ pub async fn patch_status<K: Resource<DynamicType = ()>>(
     let object: PartialObjectMeta<K> = client.request(request).await?;
     Ok(object.metadata)
 }
+
+/// Whether a write came too late: the object is gone, or another has its name by now. A uid that
+/// differs is 422 with a cause at `metadata.uid` if the patched object is validated (as
+/// kube-apiserver does), and 409 if the uid is compared before that.
+pub fn is_too_late(error: &kube::Error) -> bool {
+    let kube::Error::Api(status) = error else {
+        return false;
+    };
+    let causes = status.details.iter().flat_map(|details| &details.causes);
+    match status.code {
+        404 | 409 => true,
+        422 => causes
+            .into_iter()
+            .any(|cause| cause.field == "metadata.uid"),
+        _ => false,
+    }
+}

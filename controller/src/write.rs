@@ -83,7 +83,7 @@ pub(crate) enum WriteError {
 impl WriteError {
     /// The object is gone, or another has its name.
     pub(crate) fn is_too_late(&self) -> bool {
-        matches!(self, Self::Api(kube::Error::Api(status)) if matches!(status.code, 404 | 409))
+        matches!(self, Self::Api(error) if podwire_apiserver::is_too_late(error))
     }
 }
 

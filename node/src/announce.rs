@@ -7,7 +7,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Node;
 use kube::api::Patch;
 use kube::{Api, Client, ResourceExt as _};
-use podwire_apiserver::{patch_status, with_causes};
+use podwire_apiserver::{is_too_late, patch_status, with_causes};
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
@@ -84,7 +84,8 @@ pub(crate) fn annotations(look: &Look) -> Announced {
     all
 }
 
-/// Writes annotations to the Node with this uid.
+/// Writes annotations to the Node with this uid, and returns how many. The watch brings one that
+/// replaced it.
 ///
 /// # Errors
 /// The API server's, or none came in time, in words.
@@ -102,6 +103,7 @@ pub(crate) async fn announce(
     let patched = patch_status::<Node>(&client, None, &name, &patch);
     match timeout(DEADLINE, patched).await {
         Ok(Ok(_)) => Ok(changed.len()),
+        Ok(Err(error)) if is_too_late(&error) => Ok(0),
         Ok(Err(error)) => Err(with_causes(&error)),
         Err(_) => Err(format!("no answer within {} s", DEADLINE.as_secs())),
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use podwire_tests::apiserver::{ApiServer, node, pod, service};
+use podwire_tests::apiserver::{ApiServer, Request, node, pod, service};
 use podwire_tests::ovn::Central;
 use serde_json::{Value, json};
 
@@ -151,6 +151,23 @@ async fn a_pod_for_which_no_address_is_left_is_told_so_however_long_its_name_is(
     server.apply(service("default", "front", "10.96.0.10", 80));
     let row = "Service_default/front_TCP_cluster";
     await_row(&central, "Load_Balancer", row, true);
+    controller.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_write_for_a_pod_that_was_replaced_meanwhile_is_no_failure() {
+    let (_central, server, mut controller) = populated().await;
+    server.hold(true);
+    server.apply(pod_of("node-a", "new"));
+    server.await_requests("the annotation of its address", |requests| {
+        let of_pod = |it: &Request| it.method == "PATCH" && it.path.contains("/pods/new/");
+        requests.iter().any(of_pod)
+    });
+    server.apply(pod("node-a", "default", "new", "another-uid", json!({})));
+    server.hold(false);
+    await_network(&server, "default", "new");
+    let progress = controller.idle().await;
+    assert_eq!(progress.write_failures, 0);
     controller.stop().await.unwrap();
 }
 

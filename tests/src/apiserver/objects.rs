@@ -154,11 +154,13 @@ fn patched(
 ) -> Result<Value, Value> {
     let uid = &patch["metadata"]["uid"];
     if !uid.is_null() && *uid != object["metadata"]["uid"] {
-        return Err(status(
-            409,
-            "Conflict",
-            "the UID in the precondition does not match",
-        ));
+        // As the real one's validation of the patched object.
+        let message = "metadata.uid: Invalid value: field is immutable";
+        let mut refusal = status(422, "Invalid", message);
+        refusal["details"] = json!({"causes": [
+            {"reason": "FieldValueInvalid", "message": message, "field": "metadata.uid"},
+        ]});
+        return Err(refusal);
     }
     let mut patch = patch.clone();
     match request.content_type.as_str() {
