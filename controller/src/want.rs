@@ -88,7 +88,11 @@ impl Row {
 pub fn cluster() -> Vec<Row> {
     let mut router = Row::new(Table::LogicalRouter, ROUTER).set(
         "options",
-        Value::map([("always_learn_from_arp_request", "false")]),
+        Value::map([
+            ("always_learn_from_arp_request", "false"),
+            // In seconds, as ovn-kubernetes' routers; OVN before 22.09 ignores it.
+            ("mac_binding_age_threshold", "300"),
+        ]),
     );
     router.external_ids = vec![("k8s-cluster-router", "yes".to_owned())];
     vec![router, Row::new(Table::LoadBalancerGroup, GROUP)]

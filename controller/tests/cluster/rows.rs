@@ -1,5 +1,7 @@
 //! Rows and annotations: made, kept, repaired and removed.
 
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
 use podwire_tests::apiserver::{ApiServer, node};
 use podwire_tests::ovn::Central;
 use serde_json::{Value, json};
@@ -242,5 +244,42 @@ async fn a_key_that_the_database_refuses_does_not_stop_the_others() {
     controller.idle().await;
     let made = names(&central, "Logical_Switch");
     assert_eq!(made, ["a", "node-a", "node-b"]);
+    controller.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_router_forgets_a_neighbour_that_it_learnt_more_than_five_minutes_ago() {
+    let (central, _server, controller) = populated().await;
+    central.nbctl("--wait=sb sync");
+    let southbound = central.southbound();
+    let bindings = southbound.rows("Port_Binding").unwrap();
+    let port = bindings
+        .iter()
+        .find(|row| row["logical_port"] == "rtos-node-a")
+        .unwrap();
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    let learnt = |address: &str, seconds: u64| {
+        let at = now - Duration::from_secs(seconds);
+        json!({ "op": "insert", "table": "MAC_Binding", "row": {
+            "logical_port": "rtos-node-a", "ip": address, "mac": "0a:58:0a:f4:00:63",
+            "datapath": ["uuid", port["datapath"]],
+            "timestamp": u64::try_from(at.as_millis()).unwrap(),
+        } })
+    };
+    let learnt = [learnt("10.244.0.98", 310), learnt("10.244.0.99", 10)];
+    southbound.transact(&learnt).unwrap();
+    // It looks at all of them when it starts.
+    central.end_northd();
+    central.start_northd();
+    let of = |address: &str| json!([["ip", "==", address]]);
+    let none = json!([]);
+    southbound
+        .wait("MAC_Binding", of("10.244.0.98"), "==", &["ip"], none)
+        .unwrap();
+    let left = southbound.rows("MAC_Binding").unwrap();
+    assert!(
+        left.iter().any(|row| row["ip"] == "10.244.0.99"),
+        "{left:?}"
+    );
     controller.stop().await.unwrap();
 }
