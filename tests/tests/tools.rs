@@ -191,6 +191,7 @@ fn timings_show_every_step_as_text_page_and_json() {
     let done = node.podwire("timings tests/a");
     let steps = [
         "ADD tests/a",
+        "netlink queue",
         "make pair",
         "ovsdb: transaction",
         "█",

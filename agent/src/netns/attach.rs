@@ -33,6 +33,8 @@ const INDEX_ATTEMPTS: usize = 8;
 pub(super) struct Attachment {
     pub(super) netns: Arc<Netns>,
     pub(super) spec: LinkSpec,
+    /// When it was requested.
+    pub(super) at: Instant,
     pub(super) done: oneshot::Sender<Result<(Unclaimed, PodEnd), Error>>,
 }
 
@@ -66,16 +68,28 @@ impl Wiring {
 
     /// Executes an attachment, as long as somebody waits for it.
     pub(super) fn attach(&mut self, attachment: Attachment) {
-        let Attachment { netns, spec, done } = attachment;
+        let Attachment {
+            netns,
+            spec,
+            at,
+            done,
+        } = attachment;
         if done.is_closed() {
             return;
         }
+        let mut steps = Steps::default();
+        steps.since("netlink queue", at);
         // If nobody receives it, it comes back and deletes itself.
-        let _ = done.send(self.pair(&netns, &spec));
+        let _ = done.send(self.pair(&netns, &spec, steps));
     }
 
-    fn pair(&mut self, netns: &Netns, spec: &LinkSpec) -> Result<(Unclaimed, PodEnd), Error> {
-        let made = self.host_end(netns, spec)?;
+    fn pair(
+        &mut self,
+        netns: &Netns,
+        spec: &LinkSpec,
+        steps: Steps,
+    ) -> Result<(Unclaimed, PodEnd), Error> {
+        let made = self.host_end(netns, spec, steps)?;
         match self.configure(netns, spec, made.end.pod_ifindex) {
             Ok(pod) => Ok((made, pod)),
             Err(error) => {
@@ -85,8 +99,12 @@ impl Wiring {
         }
     }
 
-    fn host_end(&mut self, netns: &Netns, spec: &LinkSpec) -> Result<Unclaimed, Error> {
-        let mut steps = Steps::default();
+    fn host_end(
+        &mut self,
+        netns: &Netns,
+        spec: &LinkSpec,
+        mut steps: Steps,
+    ) -> Result<Unclaimed, Error> {
         let (link, indexes) = steps.time("make pair", || self.make_pair(netns, spec))?;
         let end = HostEnd {
             link,
@@ -239,11 +257,12 @@ impl Steps {
     fn time<T>(&mut self, name: &'static str, step: impl FnOnce() -> T) -> T {
         let start = Instant::now();
         let result = step();
-        self.0.push(Step {
-            name,
-            start,
-            took: start.elapsed(),
-        });
+        self.since(name, start);
         result
+    }
+
+    fn since(&mut self, name: &'static str, start: Instant) {
+        let took = start.elapsed();
+        self.0.push(Step { name, start, took });
     }
 }

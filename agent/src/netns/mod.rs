@@ -37,6 +37,7 @@ mod wire;
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Instant;
 
 use macaddr::MacAddr6;
 use nix::errno::Errno;
@@ -74,7 +75,12 @@ impl Netlink {
     /// starts at once, and ends as [`Attaching`] says.
     pub fn attach(&self, netns: Arc<Netns>, spec: LinkSpec) -> Attaching {
         let (done, result) = oneshot::channel();
-        let attachment = Attachment { netns, spec, done };
+        let attachment = Attachment {
+            netns,
+            spec,
+            at: Instant::now(),
+            done,
+        };
         // If the thread is gone, the receiver finds its sender dropped.
         let _ = self.threads.attachments.send(Box::new(attachment));
         Attaching(result)

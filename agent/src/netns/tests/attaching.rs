@@ -33,6 +33,24 @@ fn both_ends_are_born_with_name_mac_mtu_and_one_queue_each() {
 }
 
 #[test]
+fn the_first_step_is_the_wait_for_those_that_were_requested_before() {
+    on_own_host(async |netlink| {
+        let pods = [Pod::new(), Pod::new()];
+        let [first, second] = [("a1", &pods[0]), ("a2", &pods[1])]
+            .map(|(name, pod)| netlink.attach(pod.netns(), spec(name)));
+        let (_, first) = first.done().await.unwrap();
+        let (second, _) = second.done().await.unwrap();
+        let [queue, pair, ..] = second.steps.as_slice() else {
+            panic!("{:?}", second.steps);
+        };
+        assert_eq!((queue.name, pair.name), ("netlink queue", "make pair"));
+        let before = first.steps.last().unwrap();
+        assert!(before.start + before.took <= queue.start + queue.took);
+        assert!(queue.start + queue.took <= pair.start);
+    });
+}
+
+#[test]
 fn loopback_is_up() {
     on_own_host(async |netlink| {
         let pod = Pod::new();

@@ -116,7 +116,9 @@ impl Kind {
 
     fn of(step: &str) -> Self {
         match step.split(':').next().unwrap_or_default() {
-            "queue" | "annotations" | "ovs-vswitchd" | "ovn-controller" => Self::Wait,
+            "queue" | "netlink queue" | "annotations" | "ovs-vswitchd" | "ovn-controller" => {
+                Self::Wait
+            }
             "ovsdb" => Self::Database,
             "make pair" | "link and rows" | "host links" | "pod" => Self::Kernel,
             end if end.starts_with("host end") || end.starts_with("pod ") => Self::Kernel,
