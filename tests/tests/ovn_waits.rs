@@ -6,7 +6,7 @@ use std::thread;
 use nix::sys::signal::Signal;
 use podwire_tests::links::LinkRecorder;
 use podwire_tests::ovn::{Central, LogicalPort, OvnNode};
-use podwire_tests::{Agent, AgentOptions, CniError, Pod, conf};
+use podwire_tests::{Agent, AgentOptions, CniError, Pod, conf, traffic};
 
 /// Does not wait longer than for what can't come.
 fn impatient() -> AgentOptions {
@@ -329,6 +329,34 @@ fn status_tells_of_an_ovn_controller_that_is_stopped_or_not_connected() {
         "{}",
         alone.msg
     );
+}
+
+#[test]
+fn a_node_with_running_pods_stays_ready_without_the_southbound_database() {
+    let (central, node) = Central::with_node();
+    let agent = node.start_agent(&impatient());
+    let (web, _) = central.schedule(&node, "web", 11);
+    web.add().success();
+    let (db, port) = central.schedule(&node, "db", 12);
+    db.add().success();
+
+    node.set_key("ovn-remote", "tcp:172.31.0.1:6649");
+    agent.await_ready(false);
+    web.exec("STATUS", &conf()).success();
+    let address = port.ipv4().parse().unwrap();
+    traffic::ping_until_answered(web.place(), address).unwrap();
+    let (new, _) = central.schedule(&node, "new", 13);
+    let refusal = new.add().error();
+    let reason = "ovn-controller is not connected to its southbound database";
+    assert!(refusal.msg.contains(reason), "{}", refusal.msg);
+
+    // Nobody would lose anything by an error now, and no more pods come here.
+    for pod in [&web, &db] {
+        pod.del().success();
+    }
+    let alone = web.exec("STATUS", &conf()).error();
+    assert!(alone.msg.contains(reason), "{}", alone.msg);
+    node.leftovers().assert_none();
 }
 
 #[test]

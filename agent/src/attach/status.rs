@@ -25,6 +25,9 @@ pub(super) async fn status(node: &Node, call: &Call) -> Result<(), Error> {
     if call.conf.port_security == Some(true) {
         health.flows = health.flows_problem(node);
     }
+    if health.lacks_southbound() && node.ports.any_is_up() {
+        health.controller = None;
+    }
     health.confirm()?;
     if let Some(plugin) = delegate_of(node, call)? {
         plugin.status().await?;
@@ -98,6 +101,20 @@ impl Health {
             health.flows = health.flows_problem(node);
         }
         health
+    }
+
+    /// Whether ovn-controller waits for a database that usually all nodes lack at the same time.
+    /// STATUS is no place to say so while pods run here: Kubernetes would take every pod of the
+    /// cluster out of its services (docs/decisions/0095).
+    fn lacks_southbound(&self) -> bool {
+        use ControllerError::NotConnected;
+        matches!(
+            self.controller,
+            Some(NotConnected {
+                remote: Some(_),
+                ..
+            })
+        )
     }
 
     /// Why a living switch accepts no flows; `switch` reports a dead one.

@@ -76,6 +76,11 @@ impl Ports {
         counts.to_vec()
     }
 
+    /// Whether any of podwire's ports is up.
+    pub fn any_is_up(&self) -> bool {
+        self.states()[PortState::Up as usize].1 > 0
+    }
+
     /// The client's counters since its start, and whether the replica is current.
     pub fn client_stats(&self) -> (Stats, bool) {
         (self.client.stats(), self.client.state() == State::Synced)
