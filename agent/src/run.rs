@@ -114,7 +114,8 @@ pub fn agent(command: AgentCommand, role: Option<RoleCommand>) -> Result<(), Sta
         .iter()
         .map(|path| path.display().to_string())
         .collect();
-    tracing::info!(files = files.join(", "), "configuration");
+    let settings = loader.servers(&loaded);
+    tracing::info!(settings, files = files.join(", "), "starting");
     for warning in &loaded.warnings {
         tracing::warn!("{warning}");
     }

@@ -29,6 +29,7 @@ use kube::Client;
 use kube::client::{Body, ClientBuilder};
 use tower::BoxError;
 use tower::filter::FilterLayer;
+use tower::util::MapErrLayer;
 
 use bounds::Bounds;
 
@@ -132,6 +133,23 @@ pub enum AccessError {
     Client(#[source] Box<kube::Error>),
 }
 
+/// A request got no answer. The connection's own error says neither from whom nor where that is.
+#[derive(Debug, thiserror::Error)]
+#[error("API server {url}: {problem}")]
+struct Unanswered {
+    url: String,
+    problem: String,
+}
+
+impl Unanswered {
+    fn of(url: &str, error: &(dyn Error + 'static)) -> BoxError {
+        Box::new(Self {
+            url: url.trim_end_matches('/').to_owned(),
+            problem: with_causes(error),
+        })
+    }
+}
+
 /// A client. Files are read now, and a token's file again for every request.
 ///
 /// # Errors
@@ -140,10 +158,13 @@ pub async fn client(access: &Access) -> Result<Client, AccessError> {
     let (mut config, token) = config(access).await?;
     // The watch retries by itself, and reports what is wrong.
     config.default_retry = false;
+    let url = config.cluster_url.to_string();
     let builder =
         ClientBuilder::try_from(config).map_err(|error| AccessError::Client(error.into()))?;
     let authorize = FilterLayer::new(move |request| authorized(request, &token));
-    Ok(builder.with_layer(&Bounds).with_layer(&authorize).build())
+    let name = MapErrLayer::new(move |error: BoxError| Unanswered::of(&url, &*error));
+    let builder = builder.with_layer(&Bounds).with_layer(&authorize);
+    Ok(builder.with_layer(&name).build())
 }
 
 /// The API server's name or address.

@@ -39,8 +39,7 @@ impl Controller {
         command
             .args(["--identity", identity])
             .args(flags.words())
-            .env("KUBECONFIG", kubeconfig)
-            .env("NO_COLOR", "1");
+            .env("KUBECONFIG", kubeconfig);
         let machine = central.machine();
         let log = machine.path(&format!("/run/log/podwire-controller-{identity}.log"));
         let daemon = Daemon::start(machine.keeper(), &command, &log).or_fail();

@@ -1,6 +1,7 @@
 //! The log of a real agent: one line for each operation, with all that a search needs.
 
 use podwire_tests::annotation::entry;
+use podwire_tests::apiserver::ApiServer;
 use podwire_tests::{Agent, AgentOptions, TestNode, conf};
 use serde_json::{Value, json};
 
@@ -49,6 +50,34 @@ fn each_operation_has_one_line_with_pod_container_duration_and_outcome() {
     assert_eq!(lines[3]["outcome"], "failed");
     assert_eq!(lines[3]["code"], error.code);
     assert_eq!(lines[3]["error"], error.msg.as_str());
+}
+
+#[test]
+fn the_first_line_names_mode_and_servers_with_what_sets_them() {
+    let node = TestNode::with_ovs();
+    let server = ApiServer::start_in(node.place());
+    let url = server.url();
+    let options = AgentOptions::default().with(format!("--k8s-apiserver {url} --node-name a"));
+    let agent = node.start_agent(&options);
+    let log = agent.log();
+    let first: Value = serde_json::from_str(log.lines().next().unwrap()).unwrap();
+    assert_eq!(first["message"], "starting");
+    let settings = first["settings"].as_str().unwrap();
+    let server = format!("k8s-apiserver = \"{url}\" (--k8s-apiserver)");
+    let others = [r#"mode = "plain" (default)"#, "/run/openvswitch/db.sock"];
+    for part in others.into_iter().chain([server.as_str()]) {
+        assert!(settings.contains(part), "no {part}: {settings}");
+    }
+}
+
+#[test]
+fn an_api_server_that_nobody_reaches_is_named_with_its_address() {
+    let node = TestNode::with_ovs();
+    let options = AgentOptions::default()
+        .with("--k8s-apiserver http://192.0.2.7:6443 --node-name a --sources kube");
+    let agent = Agent::launch(&node, &options).unwrap();
+    let reason = "API server http://192.0.2.7:6443: client error (Connect): tcp connect error";
+    agent.await_log(reason);
 }
 
 #[test]

@@ -11,6 +11,18 @@ use super::{Config, Mode, Need};
 const COLUMN: usize = 44;
 
 impl Loader {
+    /// Mode and servers, each with its source, in one line.
+    pub fn servers(&self, loaded: &Loaded) -> String {
+        let settings = SERVERS.iter().filter_map(|key| self.settings().find(key));
+        let lines = settings.map(|setting| line(setting, loaded));
+        let is_on = |value: &str| !value.starts_with('#') && !value.ends_with("= false");
+        let given = lines.filter(|(value, _)| is_on(value));
+        let given: Vec<String> = given
+            .map(|(value, origin)| format!("{value} ({origin})"))
+            .collect();
+        given.join(", ")
+    }
+
     /// Every setting with its value and source, in the form of a file that podwire accepts: unset
     /// and secret ones are comments.
     ///
@@ -37,6 +49,9 @@ impl Loader {
         text
     }
 }
+
+/// The settings that say which mode and which servers.
+const SERVERS: [&str; 5] = ["mode", "ovsdb", "kubeconfig", "k8s-apiserver", "in-cluster"];
 
 /// A setting's line, in its two parts.
 fn line(setting: &Setting, loaded: &Loaded) -> (String, String) {

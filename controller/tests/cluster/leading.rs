@@ -227,6 +227,19 @@ fn the_first_line_of_the_log_names_each_server_with_its_setting_and_where_that_c
          {url}"
     );
     assert!(line.contains(&expected), "{line}");
+    assert!(!line.contains('\x1b'), "colours in a file: {line:?}");
     controller.await_log("the northbound database can't be read");
+    controller.stop();
+}
+
+#[test]
+fn an_api_server_that_nobody_reaches_is_named_with_its_address() {
+    let central = Central::start();
+    // Nobody listens on port 1.
+    let nowhere = "--k8s-apiserver http://127.0.0.1:1";
+    let controller = Controller::start_by(&central, "one", nowhere, "");
+    let line = controller.await_log("the lock of ovn-kubernetes can't be read");
+    let address = "API server http://127.0.0.1:1: client error (Connect): tcp connect error";
+    assert!(line.contains(address), "{line}");
     controller.stop();
 }

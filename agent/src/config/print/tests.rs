@@ -22,6 +22,26 @@ fn every_setting_is_shown_with_its_value_and_where_it_comes_from() {
 }
 
 #[test]
+fn mode_and_servers_are_named_with_what_sets_them() {
+    let servers = |inputs: Inputs| inputs.loader().servers(&inputs.load().unwrap());
+    assert_eq!(
+        servers(Inputs::new().flags(&["--ovsdb=/run/db.sock"])),
+        r#"mode = "plain" (default), ovsdb = "/run/db.sock" (--ovsdb)"#
+    );
+    let inputs = Inputs::new()
+        .own("mode = \"ovn\"")
+        .variable("K8S_APISERVER", "https://192.0.2.1:6443")
+        .variable("K8S_TOKEN", "secret")
+        .variable("PODWIRE_NODE_NAME", "node-a");
+    let directory = inputs.path("");
+    let found = servers(inputs).replace(directory.to_str().unwrap(), "/etc/");
+    assert_eq!(
+        found,
+        r#"mode = "ovn" (/etc/podwire.toml, line 1: mode), ovsdb = "unix:/var/run/openvswitch/db.sock" (default), k8s-apiserver = "https://192.0.2.1:6443" ($K8S_APISERVER)"#
+    );
+}
+
+#[test]
 fn an_mtu_that_was_detected_is_shown_and_says_how() {
     let line = |inputs: Inputs| {
         let detected = Some((1442, "eth0's 1500 less 58 for the tunnel".to_owned()));
