@@ -217,6 +217,7 @@ impl Keeper<'_> {
                 if !troubles.is_empty() {
                     troubles = vec![first(&troubles)];
                 }
+                troubles.extend(self.missed_service());
                 troubles.extend(failed);
                 self.report(&look.findings, troubles);
                 self.remember(&look);
@@ -263,6 +264,12 @@ impl Keeper<'_> {
             (Some(watch), Some(settings)) => settings.follow(&watch.cluster),
             _ => Ok(None),
         }
+    }
+
+    fn missed_service(&mut self) -> Option<String> {
+        let (watch, settings) = (self.watch.as_ref()?, self.node.settings()?);
+        let missed = settings.missed_service(&watch.cluster)?;
+        Some(missed.to_string())
     }
 
     fn subnets(&mut self) -> Vec<IpNet> {

@@ -4,7 +4,8 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::process::Command;
 
-use podwire_tests::apiserver::{self, ApiServer};
+use podwire_tests::apiserver::{self, ApiServer, Request};
+use podwire_tests::http::get_from;
 use podwire_tests::machine::Machine;
 use podwire_tests::scrape::Scrape;
 use podwire_tests::{NodeRun, agent_binary};
@@ -273,6 +274,39 @@ fn what_is_taken_away_again_and_again_is_left_alone_for_a_while() {
 }
 
 #[test]
+fn a_write_for_a_node_that_was_replaced_meanwhile_is_no_failure() {
+    let machine = Machine::new();
+    let server = ApiServer::start_in(machine.node().place());
+    let node = || apiserver::node("node-a", "192.0.2.11");
+    server.apply(node());
+    let run = machine.start_run(format!("--k8s-apiserver {}", server.url()));
+    let own = "k8s.ovn.org/host-cidrs";
+    let is_written = |node: &Value| node["metadata"]["annotations"].get(own).is_some();
+    server.await_object(("Node", "", "node-a"), is_written);
+    let writes = |requests: &[Request]| requests.iter().filter(|it| it.method == "PATCH").count();
+    let before = writes(&server.requests());
+
+    server.hold(true);
+    let mut reset = node();
+    reset["metadata"]["annotations"]["other"] = "anything".into();
+    server.apply(reset);
+    server.await_requests("another write", |requests| writes(requests) > before);
+    let mut other = node();
+    other["metadata"]["uid"] = "another-uid".into();
+    server.apply(other);
+    server.hold(false);
+    let written = server.await_object(("Node", "", "node-a"), is_written);
+    assert_eq!(written["metadata"]["uid"], "another-uid");
+    assert_eq!(
+        run.count("write annotations of the Node"),
+        0,
+        "{}",
+        run.log()
+    );
+    run.stop();
+}
+
+#[test]
 fn the_service_manager_hears_again_and_again_that_the_role_lives() {
     let machine = Machine::new();
     let mut command = Command::new(agent_binary());
@@ -340,6 +374,34 @@ fn a_node_is_ready_only_when_everything_is_there() {
     let said = "route 10.96.0.0/16: another one exists via 192.0.2.1 dev eth0 proto static";
     assert!(run.log().contains(said), "{}", run.log());
     before.assert_same(&machine.snapshot());
+}
+
+#[test]
+fn a_service_beside_the_service_network_is_named_and_the_node_is_not_well() {
+    let machine = Machine::new();
+    let server = ApiServer::start_in(machine.node().place());
+    server.apply(apiserver::node("node-a", "192.0.2.11"));
+    let kubernetes = |address| {
+        let service = apiserver::service("default", "kubernetes", address, 443);
+        server.apply(service);
+    };
+    kubernetes("10.43.0.1");
+    let flags = format!(
+        "--k8s-apiserver {} --metrics-address 127.0.0.1:9477",
+        server.url()
+    );
+    let run = NodeRun::launch(machine.node(), machine.arguments("run", flags));
+    run.await_state(
+        "STATUS=--service-cidr 10.96.0.0/16,fd00:10:96::/112: service default/kubernetes has \
+         10.43.0.1, which is not in it",
+    );
+    let place = machine.node().place();
+    let health = || get_from(place, "127.0.0.1:9477", "/healthz").unwrap().0;
+    assert_eq!(health(), 503);
+    kubernetes("10.96.0.1");
+    run.await_state("items are as they should be");
+    assert_eq!(health(), 200);
+    run.stop();
 }
 
 #[test]

@@ -79,6 +79,30 @@ impl Settings {
         }
     }
 
+    /// What is wrong with the services' network: the cluster's services have other addresses, which
+    /// this machine's own route does not lead to OVN.
+    pub(crate) fn missed_service(&self, cluster: &Cluster) -> Option<SettingsError> {
+        let nets = &self.service_cidrs;
+        let is_outside = |ip: &&IpAddr| !nets.iter().any(|net| net.contains(*ip));
+        let services = cluster.services.objects.iter();
+        let mut missed = services
+            .filter_map(|(name, service)| {
+                Some((name, service.cluster_ips.iter().find(is_outside)?))
+            })
+            .filter(|_| !nets.is_empty());
+        let ((namespace, name), ip) = missed.next()?;
+        let others = match missed.count() {
+            0 => String::new(),
+            count => format!(" (and {count} more)"),
+        };
+        let nets: Vec<String> = nets.iter().map(ToString::to_string).collect();
+        let problem = format!(
+            "service {namespace}/{name} has {ip}, which is not in it{others}: name what \
+             kube-apiserver has as --service-cluster-ip-range"
+        );
+        Some(bad("--service-cidr", &nets.join(","), problem))
+    }
+
     fn take_pod_cidrs(&mut self, subnets: &[IpNet]) -> Result<(), SettingsError> {
         let texts: Vec<String> = subnets.iter().map(ToString::to_string).collect();
         self.take("podCIDRs", &texts)
