@@ -496,7 +496,7 @@ impl Failure {
         Self::refused("ended the watch", code, &text("reason"), &text("message"))
     }
 
-    fn refused(what: &str, code: u16, reason: &str, message: &str) -> Self {
+    pub(crate) fn refused(what: &str, code: u16, reason: &str, message: &str) -> Self {
         let said = [reason, message].map(|text| brief(&text));
         let said = match said.each_ref().map(String::as_str) {
             ["", ""] => "it gave no reason".to_owned(),

@@ -275,6 +275,7 @@ async fn an_object_that_can_t_be_read_is_left_as_it_was_reported_once_and_holds_
         change: |name, ip: Option<String>| (name, ip.unwrap_or_else(|| "gone".to_owned())),
         unreadable: Some(|name| (name, "unreadable".to_owned())),
         listed: ("all".to_owned(), "listed".to_owned()),
+        absent: None,
     };
     let events = Watch::new(access, Selection::default()).into_stream();
     tokio::spawn(follow.run(events, sender, unread.clone()));

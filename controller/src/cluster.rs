@@ -2,7 +2,6 @@
 //! of a pod's object is not needed here.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::net::IpAddr;
 
 use podwire_apiserver::object::Metadata;
@@ -11,19 +10,7 @@ pub use podwire_cluster::{Name, ObjectName};
 use podwire_cluster::{SERVICE_NAME, Slices};
 
 use crate::ipam::{Had, Mac, REQUESTED_ADDRESSES, REQUESTED_MAC};
-
-/// Identifies an object, and with it all rows created for it.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Key {
-    /// Shared by the whole cluster: the router and the group of load balancers.
-    Cluster,
-    /// A node.
-    Node(Name),
-    /// A pod: namespace and name.
-    Pod(Name, Name),
-    /// A service: namespace and name.
-    Service(Name, Name),
-}
+use crate::key::{Key, Of};
 
 /// A node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -141,33 +128,23 @@ pub struct Cluster {
 impl Cluster {
     /// The keys of all objects.
     pub fn keys(&self) -> BTreeSet<Key> {
-        let nodes = self.nodes.keys().cloned().map(Key::Node);
-        let pods = self
-            .pods
-            .keys()
-            .map(|(ns, name)| Key::Pod(ns.clone(), name.clone()));
-        let services = self
-            .services
-            .keys()
-            .map(|(ns, name)| Key::Service(ns.clone(), name.clone()));
+        let nodes = self.nodes.keys().cloned().map(Key::node);
+        let pods = self.pods.keys().cloned().map(Key::pod);
+        let services = self.services.keys().cloned().map(Key::service);
         nodes
             .chain(pods)
             .chain(services)
-            .chain([Key::Cluster])
+            .chain([Of::Cluster, Of::Members].map(Key::only))
             .collect()
     }
 
     /// The uid of an object; `None` if it does not exist.
     pub fn uid(&self, key: &Key) -> Option<&str> {
-        let pair = |namespace: &Name, name: &Name| (namespace.clone(), name.clone());
-        let uid = match key {
-            Key::Cluster => None,
-            Key::Node(name) => self.nodes.get(name).map(|node| &node.uid),
-            Key::Pod(namespace, name) => self.pods.get(&pair(namespace, name)).map(|pod| &pod.uid),
-            Key::Service(namespace, name) => {
-                let service = self.services.get(&pair(namespace, name));
-                service.map(|service| &service.uid)
-            }
+        let uid = match key.of {
+            Of::Cluster | Of::Members | Of::Policy => None,
+            Of::Node => self.nodes.get(&key.name).map(|node| &node.uid),
+            Of::Pod => self.pods.get(&key.id()).map(|pod| &pod.uid),
+            Of::Service => self.services.get(&key.id()).map(|service| &service.uid),
         };
         uid.map(Name::as_str)
     }
@@ -183,36 +160,6 @@ fn created(metadata: &Metadata) -> i64 {
 /// controller's own write: they are increasing numbers (KEP-5504). 0 if it is no number.
 pub fn version(resource_version: &str) -> u64 {
     resource_version.parse().unwrap_or(0)
-}
-
-/// In the form of [`podwire_ovs::nb::KEY`].
-impl fmt::Display for Key {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Cluster => f.write_str("cluster"),
-            Self::Node(name) => write!(f, "node/{name}"),
-            Self::Pod(namespace, name) => write!(f, "pod/{namespace}/{name}"),
-            Self::Service(namespace, name) => write!(f, "service/{namespace}/{name}"),
-        }
-    }
-}
-
-impl Key {
-    /// Parses what [`Key`] displays; `None` if it is invalid.
-    pub fn parse(text: &str) -> Option<Self> {
-        let mut parts = text.split('/');
-        let mut next = || parts.next().filter(|part| !part.is_empty());
-        let key = match (next()?, next(), next()) {
-            ("cluster", None, None) => Self::Cluster,
-            ("node", Some(name), None) => Self::Node(name.into()),
-            ("pod", Some(namespace), Some(name)) => Self::Pod(namespace.into(), name.into()),
-            ("service", Some(namespace), Some(name)) => {
-                Self::Service(namespace.into(), name.into())
-            }
-            _ => return None,
-        };
-        parts.next().is_none().then_some(key)
-    }
 }
 
 impl From<&api::Node> for Node {

@@ -1,5 +1,6 @@
 //! Compares wanted rows with the replica; the difference is the transaction.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use podwire_ovs::nb::{KEY, Table};
@@ -9,7 +10,8 @@ use podwire_ovs::value::{Atom, RowName, Uuid, Value};
 use podwire_ovs::vswitch::{StringMap, set_keys};
 use smol_str::SmolStr;
 
-use crate::cluster::Key;
+use crate::key::Key;
+use crate::members::{Group, Member};
 use crate::want::{Column, Row};
 
 /// Marks a row in external_ids as created by the controller.
@@ -46,9 +48,22 @@ pub struct Plan<'db> {
     adopt: bool,
     transaction: Transaction,
     inserted: HashMap<(Table, String), RowName>,
-    /// One operation for each changed column of references, however many rows are concerned: for
-    /// each operation the database copies such a column.
-    links: BTreeMap<(Table, &'static str, Target), Vec<Target>>,
+    /// What is added to columns of references or members, and what is removed: one operation for
+    /// each column, because for each operation the database copies it.
+    changes: BTreeMap<(Table, &'static str, Target), BTreeMap<Element, Change>>,
+}
+
+/// An element of such a column.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Element {
+    Row(Target),
+    Text(SmolStr),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Change {
+    Added,
+    Removed,
 }
 
 /// A row that others can refer to.
@@ -66,7 +81,7 @@ impl<'db> Plan<'db> {
             adopt,
             transaction: Transaction::new(),
             inserted: HashMap::new(),
-            links: BTreeMap::new(),
+            changes: BTreeMap::new(),
         }
     }
 
@@ -77,7 +92,7 @@ impl<'db> Plan<'db> {
 
     /// Number of operations.
     pub fn len(&self) -> usize {
-        self.transaction.len() + self.links.len()
+        self.transaction.len() + self.changes.len()
     }
 
     /// Whether there are no operations.
@@ -87,12 +102,23 @@ impl<'db> Plan<'db> {
 
     /// The transaction.
     pub fn into_transaction(mut self) -> Transaction {
-        for ((table, column, holder), children) in self.links {
-            let condition = Condition::equal("_uuid", Value::from(holder));
-            let mutation = Mutation::insert(column, Value::set(children));
-            self.transaction
-                .mutate(table.name(), condition, mutation)
-                .expect_count(1);
+        for ((table, column, holder), elements) in self.changes {
+            let all = |change| {
+                let changed = elements.iter().filter(move |(_, it)| **it == change);
+                Value::set(changed.map(|(element, _)| element.clone()))
+            };
+            let holder = || Condition::equal("_uuid", Value::from(holder));
+            let added = all(Change::Added);
+            if !added.is_empty() {
+                self.transaction
+                    .mutate(table.name(), holder(), Mutation::insert(column, added))
+                    .expect_count(1);
+            }
+            let removed = all(Change::Removed);
+            if !removed.is_empty() {
+                let removal = Mutation::delete(column, removed);
+                self.transaction.mutate(table.name(), holder(), removal);
+            }
         }
         self.transaction
     }
@@ -102,16 +128,22 @@ impl<'db> Plan<'db> {
         self.resolve(table, name).is_ok()
     }
 
-    /// Adds the operations that bring a key's rows in line. The rows that they belong to must
-    /// exist, or be in this plan.
+    /// Adds the operations that bring a key's rows in line, and its members. The rows and groups
+    /// that they belong to must exist, or be in this plan. `gone` are the members that nobody
+    /// contributes any longer.
     ///
     /// # Errors
     /// See [`DiffError`].
-    pub fn compare(&mut self, key: &Key, wanted: &[Row]) -> Result<(), DiffError> {
-        let tables = tables(key);
+    pub fn compare<'m>(
+        &mut self,
+        key: &Key,
+        wanted: &[Row],
+        members: impl Iterator<Item = &'m Member> + Clone,
+        gone: &[Member],
+    ) -> Result<(), DiffError> {
+        let tables = key.of.tables().iter();
         let key = SmolStr::from(key.to_string());
         let mut there: BTreeMap<(Table, Uuid), Found<'db>> = tables
-            .iter()
             .flat_map(|&table| {
                 let rows = self.db.nb_of_object(table, key.clone());
                 rows.map(move |row| ((table, row.uuid()), row))
@@ -137,6 +169,9 @@ impl<'db> Plan<'db> {
             own.insert((row.table, &row.name));
             pairs.push((row, found));
         }
+        for Member { group, .. } in members.clone() {
+            self.resolve(group.table, &group.name)?;
+        }
         for (row, found) in pairs {
             match found {
                 Some(found) => self.adapt(&key, row, found)?,
@@ -146,7 +181,87 @@ impl<'db> Plan<'db> {
         for ((table, _), row) in there {
             self.remove(table, row);
         }
+        for member in members {
+            self.join(&member.group, &member.member);
+        }
+        for member in gone {
+            if let Some((holder, element)) = self.member(&member.group, &member.member) {
+                self.leave(&member.group, holder, element);
+            }
+        }
         Ok(())
+    }
+
+    /// Adds a member to a group. A port that does not exist is added by its own key.
+    pub fn join(&mut self, group: &Group, member: &SmolStr) {
+        let (Some(column), Some((holder, element))) =
+            (group.table.members(), self.member(group, member))
+        else {
+            return;
+        };
+        let is_there = self.has_member(group, holder, &element);
+        let place = (group.table, column, holder);
+        if !is_there {
+            let changes = self.changes.entry(place).or_default();
+            changes.insert(element, Change::Added);
+        } else if let Entry::Occupied(mut changes) = self.changes.entry(place) {
+            changes.get_mut().remove(&element);
+            if changes.get().is_empty() {
+                changes.remove();
+            }
+        }
+    }
+
+    /// Removes the members of a group in the database that are not `wanted`.
+    pub fn leave_all_but(&mut self, table: Table, row: Found<'db>, wanted: impl Fn(&str) -> bool) {
+        let Some(column) = table.members() else {
+            return;
+        };
+        let ports = Table::LogicalSwitchPort.name();
+        for atom in row.column(column).into_iter().flat_map(Value::atoms) {
+            let (name, element) = match atom {
+                Atom::String(text) => (Some(&**text), Element::Text(text.clone())),
+                Atom::Uuid(uuid) => {
+                    let port = self.db.row(ports, *uuid);
+                    let name = port.and_then(|port| port.str("name"));
+                    (name, Element::Row(Target::There(*uuid)))
+                }
+                _ => continue,
+            };
+            if name.is_some_and(|name| !wanted(name)) {
+                self.unlink(table, column, row.uuid(), element);
+            }
+        }
+    }
+
+    fn leave(&mut self, group: &Group, holder: Target, element: Element) {
+        let Some(column) = group.table.members() else {
+            return;
+        };
+        if let Target::There(uuid) = holder
+            && self.has_member(group, holder, &element)
+        {
+            self.unlink(group.table, column, uuid, element);
+        }
+    }
+
+    /// A group, and what it calls a member; `None` if one of them does not exist.
+    fn member(&self, group: &Group, member: &SmolStr) -> Option<(Target, Element)> {
+        let holder = self.resolve(group.table, &group.name).ok()?;
+        let element = match group.table {
+            Table::PortGroup => Element::Row(self.resolve(Table::LogicalSwitchPort, member).ok()?),
+            _ => Element::Text(member.clone()),
+        };
+        Some((holder, element))
+    }
+
+    fn has_member(&self, group: &Group, holder: Target, element: &Element) -> bool {
+        let (Target::There(uuid), Some(column)) = (holder, group.table.members()) else {
+            return false;
+        };
+        let row = self.db.row(group.table.name(), uuid);
+        let members = row.and_then(|row| row.column(column));
+        members.is_some_and(|members| members.contains(&element.clone().into()))
     }
 
     /// The present row for a wanted one.
@@ -205,7 +320,7 @@ impl<'db> Plan<'db> {
                 let link = (table, column, Target::There(holder.uuid()));
                 match missing.iter().position(|wanted| *wanted == link) {
                     Some(there) => drop(missing.swap_remove(there)),
-                    None => self.unlink(table, column, holder.uuid(), uuid),
+                    None => self.unlink(table, column, holder.uuid(), of_row(uuid)),
                 }
             }
         }
@@ -249,21 +364,20 @@ impl<'db> Plan<'db> {
         }
         for &(parent, column) in parents(table) {
             for holder in self.db.nb_parents(parent, column, row.uuid()) {
-                self.unlink(parent, column, holder.uuid(), row.uuid());
+                self.unlink(parent, column, holder.uuid(), of_row(row.uuid()));
             }
         }
     }
 
     fn link(&mut self, link: (Table, &'static str, Target), child: Target) {
-        self.links.entry(link).or_default().push(child);
+        let changes = self.changes.entry(link).or_default();
+        changes.insert(Element::Row(child), Change::Added);
     }
 
-    fn unlink(&mut self, table: Table, column: &'static str, holder: Uuid, child: Uuid) {
-        self.transaction.mutate(
-            table.name(),
-            Condition::uuid(holder),
-            Mutation::delete(column, child),
-        );
+    fn unlink(&mut self, table: Table, column: &'static str, holder: Uuid, element: Element) {
+        let holder = (table, column, Target::There(holder));
+        let changes = self.changes.entry(holder).or_default();
+        changes.insert(element, Change::Removed);
     }
 
     /// The columns of a row that differ.
@@ -324,21 +438,17 @@ impl From<Target> for Atom {
     }
 }
 
-/// The tables with a key's rows.
-fn tables(key: &Key) -> &'static [Table] {
-    match key {
-        Key::Cluster => &[Table::LogicalRouter],
-        Key::Node(_) => &[
-            Table::LogicalSwitch,
-            Table::LogicalSwitchPort,
-            Table::LogicalRouterPort,
-            Table::GatewayChassis,
-            Table::StaticRoute,
-            Table::RouterPolicy,
-        ],
-        Key::Pod(..) => &[Table::LogicalSwitchPort],
-        Key::Service(..) => &[Table::LoadBalancer],
+impl From<Element> for Atom {
+    fn from(element: Element) -> Self {
+        match element {
+            Element::Row(target) => target.into(),
+            Element::Text(text) => Self::String(text),
+        }
     }
+}
+
+fn of_row(uuid: Uuid) -> Element {
+    Element::Row(Target::There(uuid))
 }
 
 fn external_ids(key: &str, row: &Row) -> StringMap {
@@ -362,6 +472,11 @@ fn parents(table: Table) -> &'static [(Table, &'static str)] {
             (Table::LoadBalancerGroup, "load_balancer"),
             (Table::LogicalSwitch, "load_balancer"),
         ],
-        Table::LogicalSwitch | Table::LogicalRouter | Table::LoadBalancerGroup => &[],
+        Table::Acl => &[(Table::PortGroup, "acls")],
+        Table::LogicalSwitch
+        | Table::LogicalRouter
+        | Table::LoadBalancerGroup
+        | Table::PortGroup
+        | Table::AddressSet => &[],
     }
 }

@@ -1,7 +1,7 @@
 //! `podwire-controller`: assigns subnets to nodes and addresses to pods, and keeps OVN's northbound
 //! database in line with Kubernetes' objects. One leader serves any number of nodes.
 //!
-//! It is level-triggered. `watch` follows the objects and marks the keys of changed ones; [`want`]
+//! It is level-triggered. `run` follows the objects and marks the keys of changed ones; [`want`]
 //! computes the rows of a key from the objects alone; [`diff`] compares them with the replica of
 //! the database, and the difference is the transaction. So a pass over an unchanged cluster writes
 //! nothing, and the same code handles a start, a restored backup, a row deleted by hand and a
@@ -11,7 +11,7 @@
 //! arguments  the command line
 //! tools    status, explain, a dry run
 //! keys     makes and renews the keys for TLS between the databases and their clients
-//! run      the loop: changes in, passes out
+//! run      the loop: changes in, passes out; the kinds of objects that are followed
 //! lease    leader election: a Lease, and an epoch in the database that fences every transaction
 //! metrics  the page of metrics
 //! rival    a control plane of ovn-kubernetes that must not run at the same time
@@ -20,9 +20,9 @@
 //! diff     wanted rows x existing rows -> operations
 //! want     objects -> rows, pure
 //! ipam     subnets of nodes, addresses of pods, pure
-//! name     names of objects
+//! members  the members of groups that several keys share
 //! cluster  the objects, reduced to what is needed
-//! watch    follows the API server's objects
+//! key      what identifies an object, and the order of processing
 //! ```
 
 pub mod arguments;
@@ -30,8 +30,10 @@ pub mod cluster;
 pub mod config;
 pub mod diff;
 pub mod ipam;
+pub mod key;
 pub mod keys;
 pub mod lease;
+pub mod members;
 mod metrics;
 mod progress;
 mod rival;
@@ -39,5 +41,4 @@ pub mod run;
 mod southbound;
 pub mod tools;
 pub mod want;
-mod watch;
 mod write;

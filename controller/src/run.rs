@@ -1,7 +1,9 @@
 //! The loop: changes of objects and rows in, passes out. One task has all the state.
 
 mod controller;
+mod kinds;
 mod state;
+mod watch;
 
 use std::future::ready;
 use std::net::SocketAddr;
@@ -25,17 +27,19 @@ use tokio::time::Instant;
 use tracing::info;
 
 use crate::config::{Config, SettingError};
+use crate::key::Of;
 use crate::lease::{self, Lease};
 use crate::metrics;
 pub use crate::progress::{Progress, Reporter};
 use crate::rival;
 use crate::southbound::Southbound;
-use crate::watch::{Change, KINDS};
 use crate::write::{SOURCE, Writer};
 use controller::Controller;
 pub use state::Contradiction;
 use state::check;
 pub(crate) use state::{State, Step};
+use watch::Change;
+pub(crate) use watch::start as watches;
 
 /// Time limit of a transaction.
 const TRANSACT: Duration = Duration::from_secs(60);
@@ -226,17 +230,16 @@ impl Term {
         let begun = lease::begin_term(&self.ovsdb, identity, deadline).await;
         let succeeds = begun.map_err(RunError::Database)?;
         // After the fence: every object of which an earlier leader has written rows is listed.
-        let (mut changes, _tasks) = crate::watch::start(&self.server, &self.unread);
+        let (mut changes, _tasks) = watches(&self.server, &self.unread);
         let mut state = self.state;
-        list(&mut changes, &mut state).await;
+        list(&mut changes, &mut state, &[Of::Node, Of::Pod]).await;
         // Before the rows are read: a change in between is processed twice.
         let follower = self.ovsdb.follow();
         state.begin(&self.ovsdb, succeeds)?;
         info!(
             nodes = state.cluster.nodes.len(),
             pods = state.cluster.pods.len(),
-            services = state.cluster.services.len(),
-            "all objects are known"
+            "all nodes and pods are known"
         );
         let databases = (self.ovsdb, self.southbound);
         let writer = Writer::new(self.client, self.lease);
@@ -245,12 +248,11 @@ impl Term {
     }
 }
 
-/// Receives changes until every kind has been listed once.
-pub(crate) async fn list(changes: &mut mpsc::Receiver<Change>, state: &mut State) {
-    let mut listed = 0;
-    while listed < KINDS {
+/// Receives changes until every kind on which such keys depend has been listed, or is known to be
+/// absent.
+pub(crate) async fn list(changes: &mut mpsc::Receiver<Change>, state: &mut State, of: &[Of]) {
+    while of.iter().any(|of| state.is_held(*of)) {
         match changes.recv().await {
-            Some(Change::Listed) => listed += 1,
             Some(change) => state.learn(change),
             None => return,
         }

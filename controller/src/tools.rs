@@ -15,6 +15,7 @@ use serde::Serialize;
 use tokio::time::{Instant, timeout_at};
 
 use crate::config::{Config, SettingError};
+use crate::key::ORDER;
 use crate::run::{RunError, State, Step, api_server, list, name_of, northbound};
 
 pub use explain::{Question, Target, TargetError, explain};
@@ -107,8 +108,8 @@ impl View {
         let ovsdb = northbound(config)?;
         reach(config, &server, &client, &ovsdb).await?;
         let deadline = Instant::now() + READ;
-        let (mut changes, _tasks) = crate::watch::start(&server, &Unread::default());
-        let listed = timeout_at(deadline, list(&mut changes, &mut state)).await;
+        let (mut changes, _tasks) = crate::run::watches(&server, &Unread::default());
+        let listed = timeout_at(deadline, list(&mut changes, &mut state, &ORDER)).await;
         listed.map_err(|_| ToolError::Deadline)?;
         ovsdb.synced(deadline).await?;
         state.begin(&ovsdb, false).map_err(RunError::from)?;

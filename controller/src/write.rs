@@ -14,8 +14,9 @@ use smol_str::SmolStr;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use crate::cluster::{Key, Name, version};
+use crate::cluster::{Name, version};
 use crate::ipam::{NODE_SUBNETS, POD_NETWORKS};
+use crate::key::{Key, Of};
 use crate::lease::Lease;
 
 /// The reporter of Events. Without a host, the same one of several leaders is one Event.
@@ -155,18 +156,21 @@ impl Writer {
 }
 
 async fn send(client: &Client, key: &Key, write: &Write) -> Result<u64, WriteError> {
-    match (key, write) {
-        (Key::Node(name), Write::Annotation { uid, value }) => {
+    let Key {
+        namespace, name, ..
+    } = key;
+    match (key.of, write) {
+        (Of::Node, Write::Annotation { uid, value }) => {
             let patch = Patch::Merge(annotation(uid, NODE_SUBNETS, value));
             let node = patch_status::<Node>(client, None, name, &patch).await?;
             Ok(version_of(&node))
         }
-        (Key::Pod(namespace, name), Write::Annotation { uid, value }) => {
+        (Of::Pod, Write::Annotation { uid, value }) => {
             let patch = Patch::Merge(annotation(uid, POD_NETWORKS, value));
             let pod = patch_status::<Pod>(client, Some(namespace), name, &patch).await?;
             Ok(version_of(&pod))
         }
-        (Key::Node(name), Write::NetworkAvailable) => {
+        (Of::Node, Write::NetworkAvailable) => {
             let condition = json!({ "status": { "conditions": [{
                 "type": "NetworkUnavailable",
                 "status": "False",
@@ -179,7 +183,7 @@ async fn send(client: &Client, key: &Key, write: &Write) -> Result<u64, WriteErr
             Ok(version_of(&node))
         }
         (
-            key,
+            _,
             Write::Warning {
                 uid,
                 reason,
@@ -208,17 +212,14 @@ async fn warn_of(
     reason: &'static str,
     message: &str,
 ) -> Result<(), kube::Error> {
-    let (kind, namespace, name) = match key {
-        Key::Cluster => return Ok(()),
-        Key::Node(name) => ("Node", "", name),
-        Key::Pod(namespace, name) => ("Pod", namespace.as_str(), name),
-        Key::Service(namespace, name) => ("Service", namespace.as_str(), name),
+    let Some((api, kind)) = key.of.kind() else {
+        return Ok(());
     };
     let warning = Warning {
-        api: "v1",
+        api,
         kind,
-        namespace: namespace.to_owned(),
-        name: name.to_string(),
+        namespace: key.namespace.to_string(),
+        name: key.name.to_string(),
         uid: uid.to_owned(),
         reason,
         message: message.to_owned(),
@@ -242,7 +243,7 @@ mod tests {
         let nowhere = ClientConfig::new(Remote::Unix("/none".into()), "None", Vec::new());
         let lease = Lease::new(client.clone(), "default", "me", Ovsdb::start(nowhere));
         let mut writer = Writer::new(client, lease);
-        writer.start(Key::Node("node-a".into()), Write::NetworkAvailable);
+        writer.start(Key::node("node-a".into()), Write::NetworkAvailable);
         let written = writer.next().await;
         assert!(
             matches!(written.result, Err(WriteError::Lease)),

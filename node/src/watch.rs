@@ -55,6 +55,7 @@ impl Watch {
             change: Change::Node,
             unreadable: Some(|_| Change::Unreadable),
             listed: Change::NodesListed,
+            absent: None,
         };
         let nodes = Objects::new(access.clone(), nodes).into_stream();
         tasks.spawn(follow.run(nodes, sender.clone(), unread.clone()));
@@ -65,6 +66,7 @@ impl Watch {
                 change: Change::Service,
                 unreadable: Some(|_| Change::Unreadable),
                 listed: Change::ServicesListed,
+                absent: None,
             };
             let services = Objects::new(access.clone(), Selection::default()).into_stream();
             tasks.spawn(follow.run(services, sender.clone(), unread.clone()));
@@ -74,6 +76,7 @@ impl Watch {
                 change: Change::Slice,
                 unreadable: Some(|_| Change::Unreadable),
                 listed: Change::SlicesListed,
+                absent: None,
             };
             let slices = podwire_cluster::endpoint_slices(access.clone());
             tasks.spawn(follow.run(slices, sender, unread.clone()));

@@ -32,11 +32,14 @@ pub enum Table {
     RouterPolicy,
     LoadBalancer,
     LoadBalancerGroup,
+    PortGroup,
+    AddressSet,
+    Acl,
 }
 
 impl Table {
     /// All of them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 12] = [
         Self::LogicalSwitch,
         Self::LogicalSwitchPort,
         Self::LogicalRouter,
@@ -46,6 +49,9 @@ impl Table {
         Self::RouterPolicy,
         Self::LoadBalancer,
         Self::LoadBalancerGroup,
+        Self::PortGroup,
+        Self::AddressSet,
+        Self::Acl,
     ];
 
     /// The table's name.
@@ -55,7 +61,18 @@ impl Table {
 
     /// Whether its rows have names that distinguish them.
     pub fn is_named(self) -> bool {
-        self.spec().columns.contains(&"name")
+        // An ACL's name is for its log lines.
+        self != Self::Acl && self.spec().columns.contains(&"name")
+    }
+
+    /// The column with the members of its rows, if several objects contribute them: ports, or
+    /// addresses.
+    pub fn members(self) -> Option<&'static str> {
+        match self {
+            Self::PortGroup => Some("ports"),
+            Self::AddressSet => Some("addresses"),
+            _ => None,
+        }
     }
 
     /// Whether its rows exist without another row that refers to them.
@@ -66,6 +83,8 @@ impl Table {
                 | Self::LogicalRouter
                 | Self::LoadBalancer
                 | Self::LoadBalancerGroup
+                | Self::PortGroup
+                | Self::AddressSet
         )
     }
 
@@ -155,6 +174,33 @@ impl Table {
                 "Load_Balancer_Group",
                 &["name", "load_balancer"],
                 &[BY_NAME, Index::Column("load_balancer")],
+            ),
+            Self::PortGroup => (
+                "Port_Group",
+                &["name", "ports", "acls", "external_ids"],
+                &[BY_NAME, BY_KEY, Index::Column("acls")],
+            ),
+            Self::AddressSet => (
+                "Address_Set",
+                &["name", "addresses", "external_ids"],
+                &[BY_NAME, BY_KEY],
+            ),
+            Self::Acl => (
+                "ACL",
+                &[
+                    "name",
+                    "direction",
+                    "priority",
+                    "match",
+                    "action",
+                    "tier",
+                    "options",
+                    "log",
+                    "severity",
+                    "meter",
+                    "external_ids",
+                ],
+                &[BY_KEY],
             ),
         };
         TableSpec {

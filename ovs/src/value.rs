@@ -91,6 +91,15 @@ impl Value {
         one.into_iter().chain(many.into_iter().flatten())
     }
 
+    /// Whether an atom is an element of this set, or this atom.
+    pub fn contains(&self, element: &Atom) -> bool {
+        match self {
+            Self::Atom(atom) => atom == element,
+            Self::Set(set) => set.contains(element),
+            Self::Map(_) => false,
+        }
+    }
+
     /// The string, if it is the only atom.
     pub fn as_str(&self) -> Option<&str> {
         self.atom().and_then(Atom::as_str)

@@ -9,10 +9,10 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 use tracing::{debug, info, warn};
 
+use super::watch::Change;
 use super::{Progress, Reporter, RunError, State, Step, TRANSACT};
-use crate::cluster::Key;
+use crate::key::Key;
 use crate::southbound::Southbound;
-use crate::watch::Change;
 use crate::write::{Write, Writer, Written};
 
 /// The delay before a key that failed is retried.
@@ -67,8 +67,8 @@ impl Controller {
         let mut is_done = false;
         loop {
             self.pass().await?;
-            self.progress.is_ready |= self.state.is_clean();
-            self.progress.is_idle = self.state.is_clean() && self.writer.is_idle();
+            self.progress.is_ready |= self.state.is_done();
+            self.progress.is_idle = self.state.is_done() && self.writer.is_idle();
             self.state.count(&mut self.progress);
             self.progress.writes = self.writer.count;
             if self.progress.is_idle && !std::mem::replace(&mut is_done, true) {
@@ -186,6 +186,7 @@ impl Controller {
             {
                 debug!(%error, operations, "a transaction was refused; its keys are split");
                 self.most = (operations.min(self.most) / 2).max(1);
+                keys.insert(self.state.sweep_all());
                 keys.extend(step.keys);
             }
             // The outcome is unknown; the replica will show it once it is current again.

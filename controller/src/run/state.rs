@@ -3,6 +3,8 @@
 
 mod begin;
 mod claims;
+mod groups;
+mod learn;
 mod wanted;
 mod written;
 
@@ -16,20 +18,25 @@ use podwire_ovs::transact::Transaction;
 use podwire_ovs::value::{Atom, Uuid};
 use tokio::time::Instant;
 
-use crate::cluster::{Cluster, Key, Name, ObjectName};
+use super::kinds::KINDS;
+use super::watch::Known;
+use crate::cluster::{Cluster, Name, ObjectName};
 use crate::config::Rules;
 use crate::diff::Plan;
 use crate::ipam::{Addresses, Subnets};
+use crate::key::{Key, Of};
+use crate::members::Members;
 use crate::progress::Progress;
-use crate::watch::Change;
 use crate::write::Write;
 pub use begin::Contradiction;
 pub(crate) use begin::check;
-use claims::API_SERVER;
-use wanted::{Look, Problem};
+use groups::Unswept;
+use wanted::{Look, Problem, Wanted};
 
 pub(crate) struct State {
     pub(crate) cluster: Cluster,
+    /// What is known of each of [`KINDS`].
+    kinds: Vec<Known>,
     rules: Rules,
     subnets: Subnets,
     addresses: Addresses,
@@ -38,6 +45,8 @@ pub(crate) struct State {
     /// Whether that may have changed.
     claims_changed: bool,
     dirty: BTreeSet<Key>,
+    /// To be processed when what they depend on is listed.
+    held: BTreeSet<Key>,
     /// To be processed again at a certain time.
     retries: BTreeSet<(Instant, Key)>,
     /// Objects that were never read: nothing of theirs is changed.
@@ -48,6 +57,9 @@ pub(crate) struct State {
     rows: HashMap<Uuid, Name>,
     /// The load balancers of each switch and of the group, to notice removed ones.
     balancers: HashMap<Uuid, HashSet<Uuid>>,
+    members: Members,
+    /// Groups whose members in the database may be others.
+    unswept: Unswept,
     /// The last warning for each key.
     warned: HashMap<Key, String>,
     /// Writes in flight to the API server.
@@ -72,78 +84,25 @@ impl State {
     pub(crate) fn new(rules: Rules) -> Self {
         Self {
             cluster: Cluster::default(),
+            kinds: vec![Known::default(); KINDS.len()],
             subnets: Subnets::new(rules.networks.clone()),
             addresses: Addresses::new(rules.rest),
             refused: BTreeMap::new(),
             claims_changed: false,
             rules,
             dirty: BTreeSet::new(),
+            held: BTreeSet::new(),
             retries: BTreeSet::new(),
             unreadable: BTreeSet::new(),
             blocked: BTreeSet::new(),
             rows: HashMap::new(),
             balancers: HashMap::new(),
+            members: Members::default(),
+            unswept: Unswept::default(),
             warned: HashMap::new(),
             under_way: HashSet::new(),
             written: HashMap::new(),
         }
-    }
-
-    /// Applies a change of an object.
-    pub(crate) fn learn(&mut self, change: Change) {
-        let key = match change {
-            Change::Node(name, node) => {
-                let is_new = !self.cluster.nodes.contains_key(&name);
-                if is_new || node.is_none() {
-                    self.mark_pods_of(&name);
-                    self.mark_local_services();
-                }
-                let key = Key::Node(name.clone());
-                let known = self.cluster.nodes.get(&name);
-                let known = known.map(|it| (it.uid.clone(), it.version));
-                if self.is_old(&key, known, node.as_ref().map(|it| (&it.uid, it.version))) {
-                    return;
-                }
-                set(&mut self.cluster.nodes, name, node);
-                self.claims_changed = true;
-                key
-            }
-            Change::Pod((namespace, name), pod) => {
-                let id = (namespace.clone(), name.clone());
-                let key = Key::Pod(namespace, name);
-                let known = self.cluster.pods.get(&id);
-                let known = known.map(|it| (it.uid.clone(), it.version));
-                if self.is_old(&key, known, pod.as_ref().map(|it| (&it.uid, it.version))) {
-                    return;
-                }
-                set(&mut self.cluster.pods, id, pod);
-                key
-            }
-            Change::Service((namespace, name), service) => {
-                let service_name = (namespace.clone(), name.clone());
-                set(&mut self.cluster.services, service_name, service);
-                self.claims_changed = true;
-                Key::Service(namespace, name)
-            }
-            Change::Slice(name, slice) => {
-                let services = self.cluster.slices.set(name, slice);
-                let is_server = |(ns, name): &(Name, Name)| (&**ns, &**name) == API_SERVER;
-                self.claims_changed |= services.iter().any(is_server);
-                let keys = services.into_iter();
-                self.dirty
-                    .extend(keys.map(|(ns, name)| Key::Service(ns, name)));
-                return;
-            }
-            Change::Unreadable(key) => {
-                if self.cluster.uid(&key).is_none() {
-                    self.unreadable.insert(key);
-                }
-                return;
-            }
-            Change::Listed => return,
-        };
-        self.unreadable.remove(&key);
-        self.dirty.insert(key);
     }
 
     /// Applies a change of rows, by whomever.
@@ -153,6 +112,7 @@ impl State {
         ovsdb.read(|db| {
             for &(table, uuid) in &changed.rows {
                 let row = db.row(table, uuid);
+                self.group_changed(table, uuid);
                 if is_switch(table) || table == Table::LoadBalancerGroup.name() {
                     self.balancers_changed(row, uuid);
                 }
@@ -204,11 +164,23 @@ impl State {
         self.dirty.is_empty()
     }
 
+    /// Whether nothing is left, not even for later.
+    pub(crate) fn is_done(&self) -> bool {
+        self.is_clean() && self.held.is_empty()
+    }
+
     pub(crate) fn take_dirty(&mut self) -> BTreeSet<Key> {
         if std::mem::take(&mut self.claims_changed) {
             self.compare_claims();
         }
-        std::mem::take(&mut self.dirty)
+        let dirty = std::mem::take(&mut self.dirty);
+        if !self.kinds.contains(&Known::Listing) {
+            return dirty;
+        }
+        let (held, free): (BTreeSet<_>, _) =
+            dirty.into_iter().partition(|key| self.is_held(key.of));
+        self.held.extend(held);
+        free
     }
 
     /// Puts back keys for which there was no time.
@@ -227,11 +199,16 @@ impl State {
                 if self.unreadable.contains(&key) {
                     continue;
                 }
+                if key.of == Of::Members {
+                    self.sweep(&mut plan);
+                    step.keys.push(key);
+                    continue;
+                }
                 let before = self.warned.remove(&key);
                 let mut look = Look::default();
                 let wanted = self.wanted(&key, &plan, &mut look);
-                let compared = wanted.and_then(|rows| {
-                    let compared = plan.compare(&key, &rows);
+                let compared = wanted.and_then(|wanted| {
+                    let compared = self.compare(&mut plan, &key, wanted);
                     compared.map_err(|error| Problem::blocked("RowConflict", error.to_string()))
                 });
                 let mut is_done = compared.is_ok();
@@ -241,8 +218,8 @@ impl State {
                     look.warning = Some((problem.reason, problem.message.clone()));
                     // The port of a pod that this one replaces would outlive its addresses. No row
                     // can be in the way of that.
-                    let is_pod = matches!(key, Key::Pod(..));
-                    is_done = is_pod && plan.compare(&key, &[]).is_ok();
+                    let nothing = Wanted::default();
+                    is_done = key.of == Of::Pod && self.compare(&mut plan, &key, nothing).is_ok();
                 }
                 let warning = look.warning.and_then(|it| self.warning(&key, it, before));
                 let writes = look.writes.into_iter().chain(warning);
@@ -285,12 +262,13 @@ impl State {
     /// Marks keys to be processed again.
     pub(crate) fn failed(&mut self, keys: impl IntoIterator<Item = Key>, at: Instant) {
         for key in keys {
-            if let Key::Pod(namespace, name) = &key {
-                let id = (namespace.clone(), name.clone());
-                self.addresses.rest_again(&id, at.into_std());
+            if key.of == Of::Pod {
+                self.addresses.rest_again(&key.id(), at.into_std());
             }
             self.retries.insert((at, key));
         }
+        let members = self.sweep_all();
+        self.retries.insert((at, members));
     }
 
     pub(crate) fn next_retry(&self) -> Option<Instant> {
@@ -305,6 +283,7 @@ impl State {
     }
 
     fn mark_all(&mut self) {
+        self.sweep_all();
         self.dirty.extend(self.cluster.keys());
         let keys = self.rows.values().filter_map(|key| Key::parse(key));
         self.dirty.extend(keys);
@@ -316,7 +295,7 @@ impl State {
             .pods
             .iter()
             .filter(|(_, pod)| pod.node == *node);
-        let keys = pods.map(|((namespace, name), _)| Key::Pod(namespace.clone(), name.clone()));
+        let keys = pods.map(|(id, _)| Key::pod(id.clone()));
         self.dirty.extend(keys);
         self.unblock();
     }
@@ -325,8 +304,7 @@ impl State {
     fn mark_local_services(&mut self) {
         let services = self.cluster.services.iter();
         let local = services.filter(|(_, service)| service.is_internal_local);
-        let keys =
-            local.map(|((namespace, name), _)| Key::Service(namespace.clone(), name.clone()));
+        let keys = local.map(|(id, _)| Key::service(id.clone()));
         self.dirty.extend(keys);
     }
 
@@ -339,7 +317,7 @@ impl State {
         let is_gone = !self.cluster.nodes.contains_key(&node);
         if is_gone || self.rules.use_pod_cidrs {
             // It can now have other subnets, or none.
-            self.dirty.insert(Key::Node(node));
+            self.dirty.insert(Key::node(node));
         }
     }
 
@@ -352,12 +330,5 @@ fn key_of(row: &Found<'_>) -> Option<Name> {
     match row.map("external_ids").get(KEY)? {
         Atom::String(key) => Some(key.clone()),
         _ => None,
-    }
-}
-
-fn set<K: Ord, V>(map: &mut BTreeMap<K, V>, key: K, value: Option<V>) {
-    match value {
-        Some(value) => drop(map.insert(key, value)),
-        None => drop(map.remove(&key)),
     }
 }

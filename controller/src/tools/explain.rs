@@ -8,9 +8,10 @@ use podwire_ovs::replica::Db;
 
 use super::trace::{Packet, trace};
 use super::{ToolError, View};
-use crate::cluster::{Cluster, Key, Name, ObjectName, Pod};
+use crate::cluster::{Cluster, Name, ObjectName, Pod};
 use crate::config::Config;
 use crate::ipam::{self, Had, Mac, mac, nth};
+use crate::key::Key;
 
 /// A query about a pod.
 #[derive(Clone, Debug)]
@@ -142,7 +143,7 @@ fn describe_row(db: &Db, (namespace, name): &ObjectName, pod: &Pod, had: &Had, t
             &format!("its switch is not that of the node {}", pod.node),
         );
     }
-    let key = Key::Pod(namespace.clone(), name.clone()).to_string();
+    let key = Key::pod((namespace.clone(), name.clone())).to_string();
     if db
         .nb_of_object(Table::LogicalSwitchPort, &key)
         .next()

@@ -12,9 +12,10 @@ use podwire_ovs::value::{Atom, Value};
 use tokio::time::Instant;
 
 use super::{State, key_of};
-use crate::cluster::{Cluster, Key, Name, Node, ObjectName, Pod};
+use crate::cluster::{Cluster, Name, Node, ObjectName, Pod};
 use crate::config::Rules;
 use crate::ipam::{self, ClusterSubnet, Former, Had, Request, RequestError, Subnets};
+use crate::key::{Key, Of};
 
 /// A setting that does not fit what exists.
 #[derive(Debug, thiserror::Error)]
@@ -110,10 +111,8 @@ impl State {
             .iter()
             .map(|(name, node)| (node.created, name))
             .collect();
-        names.extend(self.unreadable.iter().filter_map(|key| match key {
-            Key::Node(name) => Some((i64::MAX, name)),
-            _ => None,
-        }));
+        let unread = self.unreadable.iter().filter(|key| key.of == Of::Node);
+        names.extend(unread.map(|key| (i64::MAX, &key.name)));
         let is_gone = |name: &&Name| !self.cluster.nodes.contains_key(*name);
         names.extend(
             pods.iter()
@@ -162,11 +161,8 @@ impl State {
     }
 
     fn hold_addresses(&mut self, db: &Db, now: std::time::Instant) {
-        for key in &self.unreadable {
-            let Key::Pod(namespace, name) = key else {
-                continue;
-            };
-            let id = (namespace.clone(), name.clone());
+        for key in self.unreadable.iter().filter(|key| key.of == Of::Pod) {
+            let id = key.id();
             for row in ports(&id, db, self.rules.adopt) {
                 let option = |name| row.map("options").str(name).unwrap_or_default().into();
                 let (uid, node) = (option(UID), option(NODE));
@@ -200,11 +196,10 @@ impl State {
             let _ = self.addresses.set_management(name, node.mac);
         }
         for row in db.rows(Table::LogicalSwitchPort.name()) {
-            let Some(Key::Pod(namespace, name)) = key_of(&row).and_then(|key| Key::parse(&key))
-            else {
+            let key = key_of(&row).and_then(|key| Key::parse(&key));
+            let Some(id) = key.filter(|key| key.of == Of::Pod).map(|key| key.id()) else {
                 continue;
             };
-            let id = (namespace, name);
             let is_its = |pod: &Pod| row.map("options").str(UID) == Some(&pod.uid);
             if !self.cluster.pods.get(&id).is_some_and(is_its) {
                 let node = row.map("options").str(NODE).unwrap_or_default();
@@ -236,9 +231,9 @@ fn subnets_in_rows(db: &Db, adopt: bool) -> BTreeMap<Name, Vec<IpNet>> {
             .or_default()
             .extend(nets.map(|net: IpNet| net.trunc()));
     };
-    let owner = |row: &Found<'_>| match Key::parse(&key_of(row)?)? {
-        Key::Node(name) => Some(name),
-        _ => None,
+    let owner = |row: &Found<'_>| {
+        let key = Key::parse(&key_of(row)?)?;
+        (key.of == Of::Node).then_some(key.name)
     };
     for row in db.rows(Table::LogicalRouterPort.name()) {
         let named = || Some(row.str("name")?.strip_prefix(ROUTER_PORT)?.into());
@@ -274,8 +269,9 @@ pub(super) fn addresses_before(id: &ObjectName, pod: &Pod, db: &Db, adopt: bool)
 }
 
 /// A pod's logical ports: its own and, to be adopted, the one with its name.
-fn ports<'a>((namespace, name): &ObjectName, db: &'a Db, adopt: bool) -> Vec<Found<'a>> {
-    let key = Key::Pod(namespace.clone(), name.clone()).to_string();
+pub(super) fn ports<'a>(id: &ObjectName, db: &'a Db, adopt: bool) -> Vec<Found<'a>> {
+    let (namespace, name) = id;
+    let key = Key::pod(id.clone()).to_string();
     let own = db.nb_of_object(Table::LogicalSwitchPort, key);
     let port = format!("{namespace}_{name}");
     let named = db.nb_named(Table::LogicalSwitchPort, &port);

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use podwire_apiserver::claims::{Claims, refused};
 
 use super::State;
-use crate::cluster::Key;
+use crate::key::Key;
 
 /// The service of the API server, whose endpoints are its addresses.
 pub(super) const API_SERVER: (&str, &str) = ("default", "kubernetes");
@@ -65,7 +65,7 @@ impl State {
         let changed = names
             .into_iter()
             .filter(|it| before.get(*it) != self.refused.get(*it));
-        let keys = changed.map(|(namespace, name)| Key::Service(namespace.clone(), name.clone()));
+        let keys = changed.cloned().map(Key::service);
         self.dirty.extend(keys);
     }
 }

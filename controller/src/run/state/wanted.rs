@@ -1,5 +1,7 @@
 //! The rows that an object should have now, including the assignment of its addresses.
 
+use std::collections::BTreeSet;
+
 use podwire_apiserver::claims::{self, Refused};
 use podwire_ovs::nb::Table;
 use podwire_ovs::replica::Db;
@@ -7,9 +9,11 @@ use tokio::time::Instant;
 
 use super::State;
 use super::begin::{addresses_before, request_of, subnets_before};
-use crate::cluster::{Key, Name, Node, Pod};
+use crate::cluster::{Name, Node, ObjectName, Pod};
 use crate::diff::Plan;
 use crate::ipam::{self, AddressError, SubnetError};
+use crate::key::{Key, Network, Of};
+use crate::members::Member;
 use crate::want;
 use crate::write::Write;
 
@@ -22,6 +26,23 @@ pub(super) struct Look {
     pub(super) warning: Option<(&'static str, String)>,
     /// Chassis that no longer have a node.
     pub(super) chassis: Vec<String>,
+}
+
+/// What a key should have.
+#[derive(Default)]
+pub(super) struct Wanted {
+    pub(super) rows: Vec<want::Row>,
+    /// Its places in groups.
+    pub(super) members: BTreeSet<Member>,
+}
+
+impl From<Vec<want::Row>> for Wanted {
+    fn from(rows: Vec<want::Row>) -> Self {
+        Self {
+            rows,
+            ..Self::default()
+        }
+    }
 }
 
 /// Why an object's rows can't be brought in line now.
@@ -55,14 +76,16 @@ impl State {
         key: &Key,
         plan: &Plan<'_>,
         look: &mut Look,
-    ) -> Result<Vec<want::Row>, Problem> {
-        match key {
-            Key::Cluster => Ok(want::cluster()),
-            Key::Node(name) => self.wanted_of_node(name, plan.db(), look),
-            Key::Pod(namespace, name) => self.wanted_of_pod(namespace, name, plan.db(), look),
-            Key::Service(namespace, name) => {
-                Ok(self.wanted_of_service(namespace, name, plan, look))
-            }
+    ) -> Result<Wanted, Problem> {
+        if key.network != Network::DEFAULT {
+            return Ok(Wanted::default());
+        }
+        match key.of {
+            Of::Cluster => Ok(want::cluster().into()),
+            Of::Node => Ok(self.wanted_of_node(&key.name, plan.db(), look)?.into()),
+            Of::Policy | Of::Members => Ok(Wanted::default()),
+            Of::Pod => Ok(self.wanted_of_pod(&key.id(), plan.db(), look)?.into()),
+            Of::Service => Ok(self.wanted_of_service(&key.id(), plan, look).into()),
         }
     }
 
@@ -141,14 +164,14 @@ impl State {
         let now = Instant::now().into_std();
         let from = self.addresses.unused_from(node, now);
         if let Some(from) = from.filter(|from| *from > now) {
-            self.retries.insert((from.into(), Key::Node(node.into())));
+            self.retries.insert((from.into(), Key::node(node.into())));
         }
         from == Some(now)
     }
 
     /// OVN's data about a chassis would outlive it, including tunnels to it.
     fn find_old_chassis(&self, name: &str, db: &Db, look: &mut Look) {
-        let key = Key::Node(name.into()).to_string();
+        let key = Key::node(name.into()).to_string();
         let named = db.nb_of_object(Table::GatewayChassis, &key);
         let is_used = |chassis: &str| {
             let mut nodes = self.cluster.nodes.values();
@@ -163,35 +186,33 @@ impl State {
 
     fn wanted_of_pod(
         &mut self,
-        namespace: &Name,
-        name: &Name,
+        id: &ObjectName,
         db: &Db,
         look: &mut Look,
     ) -> Result<Vec<want::Row>, Problem> {
-        let id = (namespace.clone(), name.clone());
-        let pod = self.cluster.pods.get(&id);
-        let has = |pod: &Pod| self.addresses.has(&id, (&pod.uid, &pod.node));
+        let pod = self.cluster.pods.get(id);
+        let has = |pod: &Pod| self.addresses.has(id, (&pod.uid, &pod.node));
         let is_known = pod.is_some_and(has);
         if !is_known {
-            self.release(&id);
+            self.release(id);
         }
-        let Some(pod) = self.cluster.pods.get(&id) else {
+        let Some(pod) = self.cluster.pods.get(id) else {
             return Ok(Vec::new());
         };
-        let node = Key::Node(pod.node.clone());
+        let node = Key::node(pod.node.clone());
         if self.cluster.uid(&node).is_none() && !self.unreadable.contains(&node) {
             return Ok(Vec::new());
         }
         let former = match is_known {
             true => Vec::new(),
-            false => addresses_before(&id, pod, db, self.rules.adopt),
+            false => addresses_before(id, pod, db, self.rules.adopt),
         };
         let whose = (&pod.uid, &pod.node);
         let now = Instant::now().into_std();
         let refused = |message| Problem::blocked("NoAddress", message);
         let claimed = self
             .addresses
-            .claim(&id, whose, &former, || request_of(pod), now);
+            .claim(id, whose, &former, || request_of(pod), now);
         let claimed = match claimed {
             Ok(claimed) => claimed,
             // Its pods are processed when it gets one; if it can't have one, its own warning says
@@ -210,18 +231,17 @@ impl State {
             let (uid, value) = (pod.uid.clone(), ipam::write_pod_networks(claimed).into());
             look.writes.push(Write::Annotation { uid, value });
         }
-        Ok(want::pod(namespace, name, pod, claimed))
+        Ok(want::pod(&id.0, &id.1, pod, claimed))
     }
 
     fn wanted_of_service(
         &self,
-        namespace: &Name,
-        name: &Name,
+        id: &ObjectName,
         plan: &Plan<'_>,
         look: &mut Look,
     ) -> Vec<want::Row> {
-        let id = (namespace.clone(), name.clone());
-        let Some(service) = self.cluster.services.get(&id) else {
+        let (namespace, name) = id;
+        let Some(service) = self.cluster.services.get(id) else {
             return Vec::new();
         };
         let nodes: Vec<&str> = match service.is_internal_local {
@@ -235,7 +255,7 @@ impl State {
         };
         let slices: Vec<_> = self.cluster.slices.of(namespace, name).collect();
         let none = Refused::new();
-        let refused = self.refused.get(&id).unwrap_or(&none);
+        let refused = self.refused.get(id).unwrap_or(&none);
         if !refused.is_empty() {
             look.warning = Some(("AddressConflict", claims::text(refused)));
         }

@@ -1,8 +1,9 @@
 //! What was written to Kubernetes, and what the watches report of it.
 
 use super::State;
-use crate::cluster::{Key, Name};
+use crate::cluster::Name;
 use crate::ipam;
+use crate::key::{Key, Of};
 use crate::write::Write;
 
 impl State {
@@ -21,9 +22,9 @@ impl State {
     /// The object contains what was written, though the watch may report it only later, and may
     /// first report an older state. If it has reported a newer one, that is compared once more.
     pub(crate) fn was_written(&mut self, key: &Key, write: &Write, version: u64) {
-        let is_newer = match (key, write) {
-            (Key::Node(name), Write::Annotation { .. } | Write::NetworkAvailable) => {
-                let Some(node) = self.cluster.nodes.get_mut(name) else {
+        let is_newer = match (key.of, write) {
+            (Of::Node, Write::Annotation { .. } | Write::NetworkAvailable) => {
+                let Some(node) = self.cluster.nodes.get_mut(&key.name) else {
                     return;
                 };
                 let is_newer = node.version > version;
@@ -36,11 +37,8 @@ impl State {
                 }
                 is_newer
             }
-            (Key::Pod(namespace, name), Write::Annotation { uid, value }) => {
-                let pod = self
-                    .cluster
-                    .pods
-                    .get_mut(&(namespace.clone(), name.clone()));
+            (Of::Pod, Write::Annotation { uid, value }) => {
+                let pod = self.cluster.pods.get_mut(&key.id());
                 let Some(pod) = pod.filter(|pod| pod.uid == *uid) else {
                     return;
                 };
@@ -93,21 +91,24 @@ mod tests {
     use super::*;
     use crate::cluster::{Node, Pod};
     use crate::config::Rules;
-    use crate::watch::Change;
+    use crate::run::watch::Known;
 
     fn state() -> State {
-        State::new(Rules {
+        let mut state = State::new(Rules {
             networks: Vec::new(),
             use_pod_cidrs: false,
             adopt: false,
             rest: Duration::ZERO,
-        })
+        });
+        state.kinds.fill(Known::Listed);
+        state
     }
 
     #[test]
     fn what_another_writes_after_us_is_compared_though_the_answer_to_ours_comes_later() {
         let mut state = state();
-        let (id, key) = (("ns".into(), "p".into()), Key::Pod("ns".into(), "p".into()));
+        let id = ("ns".into(), "p".into());
+        let key = Key::pod(id.clone());
         let pod = |version, networks: Option<&str>| Pod {
             version,
             networks: networks.map(ipam::read_pod_networks),
@@ -116,7 +117,7 @@ mod tests {
         let own = r#"{"default":{"ip_addresses":["10.0.0.3/24"]}}"#;
         let (uid, value) = (Name::default(), own.into());
         let write = Write::Annotation { uid, value };
-        let tell = |state: &mut State, pod| state.learn(Change::Pod(id.clone(), Some(pod)));
+        let tell = |state: &mut State, pod| state.learn_pod(id.clone(), Some(pod));
         let known = |state: &State| state.cluster.pods[&id].networks.clone();
 
         tell(&mut state, pod(1, None));
@@ -141,12 +142,12 @@ mod tests {
     #[test]
     fn two_writes_for_one_node_may_be_answered_in_any_order() {
         let mut state = state();
-        let key = Key::Node("n".into());
+        let key = Key::node("n".into());
         let node = Node {
             version: 1,
             ..Node::default()
         };
-        state.learn(Change::Node("n".into(), Some(node)));
+        state.learn_node("n".into(), Some(node));
         state.take_dirty();
         let (uid, value) = (Name::default(), "{}".into());
         let annotation = Write::Annotation { uid, value };

@@ -1,0 +1,272 @@
+//! What identifies an object, and with it all rows created for it.
+
+use std::cmp::Ordering;
+use std::fmt;
+
+use podwire_cluster::{Name, ObjectName};
+use podwire_ovs::nb::Table;
+
+/// What a key is the key of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Of {
+    /// What all nodes of a network share: the router and the group of load balancers.
+    Cluster,
+    /// A node.
+    Node,
+    /// A NetworkPolicy.
+    Policy,
+    /// A pod.
+    Pod,
+    /// A service.
+    Service,
+    /// The members of all groups: those that nothing contributes are removed.
+    Members,
+}
+
+/// The order in which changed keys are processed. Switches and groups come before the pods whose
+/// ports refer to them, so that one transaction can contain both; members that nobody contributes
+/// come when everybody has said which ones they do.
+pub const ORDER: [Of; 6] = [
+    Of::Cluster,
+    Of::Node,
+    Of::Policy,
+    Of::Pod,
+    Of::Service,
+    Of::Members,
+];
+
+/// Identifies an object on a network, and with it all rows created for it there.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Key {
+    /// What it is.
+    pub of: Of,
+    /// Empty if it has none.
+    pub namespace: Name,
+    /// Empty for what exists once.
+    pub name: Name,
+    /// The network.
+    pub network: Network,
+}
+
+/// A network: by its name in the annotations of nodes and pods.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Network(Name);
+
+impl Network {
+    /// The one that every pod is on.
+    pub const DEFAULT: Self = Self(Name::new_static("default"));
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Of {
+    /// The word that a key begins with.
+    fn word(self) -> &'static str {
+        match self {
+            Self::Cluster => "cluster",
+            Self::Node => "node",
+            Self::Policy => "policy",
+            Self::Pod => "pod",
+            Self::Service => "service",
+            Self::Members => "members",
+        }
+    }
+
+    /// The number of names in a key.
+    fn names(self) -> usize {
+        match self {
+            Self::Cluster | Self::Members => 0,
+            Self::Node => 1,
+            Self::Policy | Self::Pod | Self::Service => 2,
+        }
+    }
+
+    /// The tables with the rows of such keys.
+    pub(crate) fn tables(self) -> &'static [Table] {
+        match self {
+            Self::Cluster => &[Table::LogicalRouter],
+            Self::Node => &[
+                Table::LogicalSwitch,
+                Table::LogicalSwitchPort,
+                Table::LogicalRouterPort,
+                Table::GatewayChassis,
+                Table::StaticRoute,
+                Table::RouterPolicy,
+            ],
+            Self::Policy => &[Table::PortGroup, Table::AddressSet, Table::Acl],
+            Self::Pod => &[Table::LogicalSwitchPort],
+            Self::Service => &[Table::LoadBalancer],
+            Self::Members => &[],
+        }
+    }
+
+    /// The API and the kind of such objects; `None` for what is no object.
+    pub(crate) fn kind(self) -> Option<(&'static str, &'static str)> {
+        match self {
+            Self::Cluster | Self::Members => None,
+            Self::Node => Some(("v1", "Node")),
+            Self::Policy => Some(("networking.k8s.io/v1", "NetworkPolicy")),
+            Self::Pod => Some(("v1", "Pod")),
+            Self::Service => Some(("v1", "Service")),
+        }
+    }
+
+    fn place(self) -> Option<usize> {
+        ORDER.iter().position(|of| *of == self)
+    }
+}
+
+impl Key {
+    fn new(of: Of, namespace: Name, name: Name) -> Self {
+        Self {
+            of,
+            namespace,
+            name,
+            network: Network::DEFAULT,
+        }
+    }
+
+    /// That of what exists once.
+    pub fn only(of: Of) -> Self {
+        Self::new(of, Name::default(), Name::default())
+    }
+
+    /// A node's.
+    pub fn node(name: Name) -> Self {
+        Self::new(Of::Node, Name::default(), name)
+    }
+
+    /// That of an object in a namespace.
+    pub fn object(of: Of, (namespace, name): ObjectName) -> Self {
+        Self::new(of, namespace, name)
+    }
+
+    /// A pod's.
+    pub fn pod(name: ObjectName) -> Self {
+        Self::object(Of::Pod, name)
+    }
+
+    /// A service's.
+    pub fn service(name: ObjectName) -> Self {
+        Self::object(Of::Service, name)
+    }
+
+    /// On another network.
+    #[must_use]
+    pub fn on(self, network: Network) -> Self {
+        Self { network, ..self }
+    }
+
+    /// Namespace and name.
+    pub fn id(&self) -> ObjectName {
+        (self.namespace.clone(), self.name.clone())
+    }
+
+    /// Parses what [`Key`] displays; `None` if it is invalid.
+    pub fn parse(text: &str) -> Option<Self> {
+        let mut parts = text.split('/');
+        let word = parts.next()?;
+        let of = ORDER.into_iter().find(|of| of.word() == word)?;
+        let mut next = || parts.next().filter(|part| !part.is_empty()).map(Name::from);
+        let (namespace, name) = match of.names() {
+            0 => (Name::default(), Name::default()),
+            1 => (Name::default(), next()?),
+            _ => (next()?, next()?),
+        };
+        // The rest: names of networks may have slashes.
+        let network: Vec<&str> = parts.collect();
+        let key = Self::new(of, namespace, name);
+        match &network[..] {
+            [] => Some(key),
+            [""] => None,
+            network => Some(key.on(Network(network.join("/").into()))),
+        }
+    }
+}
+
+/// In the form of [`podwire_ovs::nb::KEY`].
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.of.word())?;
+        for name in [&self.namespace, &self.name] {
+            if !name.is_empty() {
+                write!(f, "/{name}")?;
+            }
+        }
+        match self.network == Network::DEFAULT {
+            true => Ok(()),
+            false => write!(f, "/{}", self.network.0),
+        }
+    }
+}
+
+impl Ord for Key {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let by_kind = self.of.place().cmp(&other.of.place());
+        let by_name = || (&self.namespace, &self.name).cmp(&(&other.namespace, &other.name));
+        by_kind
+            .then_with(by_name)
+            .then_with(|| self.network.cmp(&other.network))
+    }
+}
+
+impl PartialOrd for Key {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn keys() -> Vec<Key> {
+        let id = || ("ns".into(), "x".into());
+        let of_default = ORDER.map(|of| match of.names() {
+            0 => Key::only(of),
+            1 => Key::node("x".into()),
+            _ => Key::object(of, id()),
+        });
+        let other = Network("tenants/blue".into());
+        let on_other = of_default.clone().map(|key| key.on(other.clone()));
+        of_default.into_iter().chain(on_other).collect()
+    }
+
+    #[test]
+    fn a_key_reads_what_it_shows_and_nothing_else() {
+        for key in keys() {
+            assert_eq!(Key::parse(&key.to_string()), Some(key));
+        }
+        let texts: Vec<String> = keys().iter().map(Key::to_string).collect();
+        let (default, other) = texts.split_at(ORDER.len());
+        assert_eq!(
+            default,
+            [
+                "cluster",
+                "node/x",
+                "policy/ns/x",
+                "pod/ns/x",
+                "service/ns/x",
+                "members"
+            ]
+        );
+        assert_eq!(other[3], "pod/ns/x/tenants/blue");
+        for wrong in [
+            "", "pod", "pod/ns", "pod/ns/", "pod//x", "node/", "node/x/", "other/x",
+        ] {
+            assert_eq!(Key::parse(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn keys_come_in_the_stated_order_whatever_their_names() {
+        let mut sorted = keys();
+        sorted.sort();
+        let order: Vec<Of> = sorted.iter().map(|key| key.of).collect();
+        let twice: Vec<Of> = ORDER.into_iter().flat_map(|of| [of, of]).collect();
+        assert_eq!(order, twice);
+    }
+}

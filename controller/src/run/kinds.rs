@@ -1,0 +1,53 @@
+//! The kinds of objects that the controller follows. One more is one more entry.
+
+use futures_util::stream::StreamExt as _;
+use podwire_cluster::{api, endpoint_slices};
+
+use super::State;
+use super::watch::{Change, Followed, Kind, all, namespaced};
+use crate::cluster::{Node, Pod, Service, Slice};
+use crate::key::{Key, Of};
+
+/// All of them, in no order: each is listed for itself.
+pub(super) const KINDS: &[&dyn Kind] = &[
+    &Followed {
+        events: all::<api::Node>,
+        name: |node| node.name.as_str().into(),
+        reduce: |node| Some(Node::from(node)),
+        change: |name, node| changed(move |state| state.learn_node(name, node)),
+        unreadable: Some(|name| Change::Unreadable(Key::node(name))),
+        holds: &[Of::Node, Of::Pod, Of::Service, Of::Members],
+        is_optional: false,
+    },
+    &Followed {
+        events: all::<api::Pod>,
+        name: namespaced,
+        reduce: Pod::of,
+        change: |name, pod| changed(move |state| state.learn_pod(name, pod)),
+        unreadable: Some(|name| Change::Unreadable(Key::pod(name))),
+        holds: &[Of::Node, Of::Pod, Of::Members],
+        is_optional: false,
+    },
+    &Followed {
+        events: all::<api::Service>,
+        name: namespaced,
+        reduce: Service::of,
+        change: |name, service| changed(move |state| state.learn_service(name, service)),
+        unreadable: Some(|name| Change::Unreadable(Key::service(name))),
+        holds: &[Of::Service],
+        is_optional: false,
+    },
+    &Followed {
+        events: |server| endpoint_slices(server.clone()).boxed(),
+        name: namespaced,
+        reduce: Slice::of,
+        change: |name, slice| changed(move |state| state.learn_slice(name, slice)),
+        unreadable: None,
+        holds: &[Of::Service],
+        is_optional: false,
+    },
+];
+
+fn changed(learn: impl FnOnce(&mut State) + Send + 'static) -> Change {
+    Change::Object(Box::new(learn))
+}

@@ -1,0 +1,136 @@
+//! Groups whose members several keys contribute, compared with those in the database.
+
+use std::collections::{BTreeSet, HashSet};
+
+use podwire_ovs::nb::Table;
+use podwire_ovs::replica::Row as Found;
+use podwire_ovs::value::Uuid;
+
+use super::wanted::Wanted;
+use super::{State, key_of};
+use crate::cluster::Name;
+use crate::diff::{DiffError, Plan};
+use crate::key::{Key, Of};
+use crate::members::Group;
+
+/// Groups to be compared as a whole.
+#[derive(Debug)]
+pub(super) enum Unswept {
+    /// All of them: at the start, and when it is unknown what was written.
+    All,
+    /// These rows, which somebody changed.
+    Some(BTreeSet<(Table, Uuid)>),
+}
+
+impl Default for Unswept {
+    fn default() -> Self {
+        Self::Some(BTreeSet::new())
+    }
+}
+
+/// The tables of groups.
+fn tables() -> impl Iterator<Item = Table> {
+    let all = Table::ALL.into_iter();
+    all.filter(|table| table.members().is_some())
+}
+
+impl State {
+    /// Adds to a plan what a key lacks.
+    pub(super) fn compare(
+        &mut self,
+        plan: &mut Plan<'_>,
+        key: &Key,
+        Wanted { rows, members }: Wanted,
+    ) -> Result<(), DiffError> {
+        let gone = self.members.without(key, &members);
+        plan.compare(key, &rows, members.iter(), &gone)?;
+        self.members.set(key, members);
+        // A group that was removed, and is made anew.
+        for row in rows.iter().filter(|row| row.table.members().is_some()) {
+            let group = Group {
+                table: row.table,
+                name: row.name.as_str().into(),
+            };
+            for member in self.members.of(&group) {
+                plan.join(&group, member);
+            }
+        }
+        Ok(())
+    }
+
+    /// Has all groups compared: with the key that this returns.
+    pub(crate) fn sweep_all(&mut self) -> Key {
+        self.unswept = Unswept::All;
+        Key::only(Of::Members)
+    }
+
+    /// Has a row compared if it is a group.
+    pub(super) fn group_changed(&mut self, table: &str, uuid: Uuid) {
+        let Some(table) = tables().find(|it| it.name() == table) else {
+            return;
+        };
+        if let Unswept::Some(rows) = &mut self.unswept {
+            rows.insert((table, uuid));
+        }
+        self.dirty.insert(Key::only(Of::Members));
+    }
+
+    /// Removes the members that no key contributes, and adds those that are missing.
+    pub(super) fn sweep(&mut self, plan: &mut Plan<'_>) {
+        let db = plan.db();
+        let rows: Vec<(Table, Found<'_>)> = match std::mem::take(&mut self.unswept) {
+            Unswept::All => {
+                let all =
+                    tables().flat_map(|table| db.rows(table.name()).map(move |it| (table, it)));
+                all.collect()
+            }
+            Unswept::Some(rows) => {
+                let rows = rows.into_iter();
+                rows.filter_map(|(table, uuid)| Some((table, db.row(table.name(), uuid)?)))
+                    .collect()
+            }
+        };
+        if rows.is_empty() {
+            return;
+        }
+        let kept = self.kept_members(plan);
+        for (table, row) in rows {
+            // Nothing of an object that can't be read is changed: its pods are not known.
+            let Some(owner) = key_of(&row).and_then(|key| Key::parse(&key)) else {
+                continue;
+            };
+            let Some(name) = row
+                .str("name")
+                .filter(|_| !self.unreadable.contains(&owner))
+            else {
+                continue;
+            };
+            let group = Group {
+                table,
+                name: name.into(),
+            };
+            for member in self.members.of(&group) {
+                plan.join(&group, member);
+            }
+            let is_wanted =
+                |member: &str| self.members.contains(&group, member) || kept.contains(member);
+            plan.leave_all_but(table, row, is_wanted);
+        }
+    }
+
+    /// The names and addresses of ports whose pods can't be read: they stay where they are.
+    fn kept_members(&self, plan: &Plan<'_>) -> HashSet<Name> {
+        let pods = self.unreadable.iter().filter(|key| key.of == Of::Pod);
+        let rows = pods.flat_map(|key| {
+            let db = plan.db();
+            db.nb_of_object(Table::LogicalSwitchPort, key.to_string())
+        });
+        let names = rows.flat_map(|row| {
+            let addresses = row.str("addresses").unwrap_or_default();
+            row.str("name")
+                .into_iter()
+                .chain(addresses.split_whitespace())
+        });
+        names.map(Name::from).collect()
+    }
+}

@@ -1,0 +1,90 @@
+//! What the watches tell: each kind's objects, and which keys depend on them.
+
+use std::collections::BTreeMap;
+
+use super::State;
+use super::claims::API_SERVER;
+use crate::cluster::{Name, Node, ObjectName, Pod, Service, Slice};
+use crate::key::{Key, Of};
+use crate::run::kinds::KINDS;
+use crate::run::watch::{Change, Known};
+
+impl State {
+    /// Applies a change.
+    pub(crate) fn learn(&mut self, change: Change) {
+        match change {
+            Change::Object(learn) => learn(self),
+            Change::Unreadable(key) => {
+                if self.cluster.uid(&key).is_none() {
+                    self.unreadable.insert(key);
+                }
+            }
+            Change::Kind(number, known) => {
+                if let Some(kind) = self.kinds.get_mut(number) {
+                    *kind = known;
+                }
+                self.dirty.append(&mut self.held);
+            }
+        }
+    }
+
+    /// Whether such keys can't be processed yet, because what they depend on is not listed.
+    pub(crate) fn is_held(&self, of: Of) -> bool {
+        let mut kinds = KINDS.iter().zip(&self.kinds);
+        kinds.any(|(kind, known)| *known == Known::Listing && kind.holds().contains(&of))
+    }
+
+    pub(crate) fn learn_node(&mut self, name: Name, node: Option<Node>) {
+        let is_new = !self.cluster.nodes.contains_key(&name);
+        if is_new || node.is_none() {
+            self.mark_pods_of(&name);
+            self.mark_local_services();
+        }
+        let key = Key::node(name.clone());
+        let known = self.cluster.nodes.get(&name);
+        let known = known.map(|it| (it.uid.clone(), it.version));
+        if self.is_old(&key, known, node.as_ref().map(|it| (&it.uid, it.version))) {
+            return;
+        }
+        set(&mut self.cluster.nodes, name, node);
+        self.claims_changed = true;
+        self.changed(key);
+    }
+
+    pub(crate) fn learn_pod(&mut self, id: ObjectName, pod: Option<Pod>) {
+        let key = Key::pod(id.clone());
+        let known = self.cluster.pods.get(&id);
+        let known = known.map(|it| (it.uid.clone(), it.version));
+        if self.is_old(&key, known, pod.as_ref().map(|it| (&it.uid, it.version))) {
+            return;
+        }
+        set(&mut self.cluster.pods, id, pod);
+        self.changed(key);
+    }
+
+    pub(crate) fn learn_service(&mut self, id: ObjectName, service: Option<Service>) {
+        set(&mut self.cluster.services, id.clone(), service);
+        self.claims_changed = true;
+        self.changed(Key::service(id));
+    }
+
+    pub(crate) fn learn_slice(&mut self, id: ObjectName, slice: Option<(Name, Slice)>) {
+        let services = self.cluster.slices.set(id, slice);
+        let is_server = |(ns, name): &ObjectName| (&**ns, &**name) == API_SERVER;
+        self.claims_changed |= services.iter().any(is_server);
+        self.dirty.extend(services.into_iter().map(Key::service));
+    }
+
+    /// An object that can be read has changed.
+    fn changed(&mut self, key: Key) {
+        self.unreadable.remove(&key);
+        self.dirty.insert(key);
+    }
+}
+
+fn set<K: Ord, V>(map: &mut BTreeMap<K, V>, key: K, value: Option<V>) {
+    match value {
+        Some(value) => drop(map.insert(key, value)),
+        None => drop(map.remove(&key)),
+    }
+}
