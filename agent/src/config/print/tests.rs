@@ -25,8 +25,8 @@ fn every_setting_is_shown_with_its_value_and_where_it_comes_from() {
 fn mode_and_servers_are_named_with_what_sets_them() {
     let servers = |inputs: Inputs| inputs.loader().servers(&inputs.load().unwrap());
     assert_eq!(
-        servers(Inputs::new().flags(&["--ovsdb=/run/db.sock"])),
-        r#"mode = "plain" (default), ovsdb = "/run/db.sock" (--ovsdb)"#
+        servers(Inputs::new().flags(&["--ovsdb=unix:/run/db.sock"])),
+        r#"mode = "plain" (default), ovsdb = "unix:/run/db.sock" (--ovsdb)"#
     );
     let inputs = Inputs::new()
         .own("mode = \"ovn\"")
@@ -35,10 +35,12 @@ fn mode_and_servers_are_named_with_what_sets_them() {
         .variable("PODWIRE_NODE_NAME", "node-a");
     let directory = inputs.path("");
     let found = servers(inputs).replace(directory.to_str().unwrap(), "/etc/");
-    assert_eq!(
-        found,
-        r#"mode = "ovn" (/etc/podwire.toml, line 1: mode), ovsdb = "unix:/var/run/openvswitch/db.sock" (default), k8s-apiserver = "https://192.0.2.1:6443" ($K8S_APISERVER)"#
-    );
+    let expected = [
+        r#"mode = "ovn" (/etc/podwire.toml, line 1: mode)"#,
+        r#"ovsdb = "unix:/var/run/openvswitch/db.sock" (default)"#,
+        r#"k8s-apiserver = "https://192.0.2.1:6443" ($K8S_APISERVER)"#,
+    ];
+    assert_eq!(found, expected.join(", "));
 }
 
 #[test]
