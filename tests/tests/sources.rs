@@ -2,7 +2,7 @@
 
 use podwire_tests::annotation::{self, POD_NETWORKS, entry, ipv4, mac};
 use podwire_tests::apiserver::{self, ApiServer};
-use podwire_tests::{Agent, AgentOptions, TestNode, conf, links};
+use podwire_tests::{Agent, AgentOptions, Pod, TestNode, conf, links};
 use serde_json::{Value, json};
 
 /// For waits that end in vain.
@@ -123,6 +123,41 @@ fn a_wrong_annotation_is_refused_at_once_by_name() {
     assert_eq!(error.code, 104);
     let text = format!("annotation {POD_NETWORKS}, network default, mac_address: \"x\": ");
     assert!(error.msg.starts_with(&text), "{error:?}");
+}
+
+#[test]
+fn a_pod_that_can_t_be_read_holds_up_no_other_and_stays_what_it_was() {
+    let (node, server) = ApiServer::beside_a_node();
+    let pods = ["web", "late", "strange"].map(|name| node.pod(name));
+    let [web, late, strange] = &pods;
+    let unreadable = |pod: &Pod<'_>| {
+        let annotations = json!({ POD_NETWORKS: { "number": "where a string belongs" } });
+        apiserver::pod_on("n1", pod, annotations)
+    };
+    server.apply(unreadable(strange));
+    server.apply(apiserver::pod_on("n1", web, default_network(11)));
+    let agent = node.start_agent(&patient(&server));
+    web.add().success();
+    web.del().success();
+    server.apply(unreadable(web));
+    server.apply(apiserver::pod_on("n1", late, default_network(12)));
+    late.add().success();
+    let result = web.add().success();
+    assert_eq!(result["ips"][0]["address"], format!("{}/24", ipv4(11)));
+    let said = server.await_events("both", |events| {
+        let named = |name: &str| {
+            let mut of = events.iter().filter(|it| it["reason"] == "Unreadable");
+            of.any(|it| it["involvedObject"]["name"] == name)
+        };
+        named("web") && named("strange")
+    });
+    assert_eq!(said[0]["source"]["component"], "podwire", "{said:?}");
+    agent.await_log("Pod tests/strange");
+    for pod in [web, late] {
+        pod.del().success();
+    }
+    agent.stop();
+    node.leftovers().assert_none();
 }
 
 #[test]

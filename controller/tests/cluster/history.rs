@@ -17,6 +17,7 @@ const WISHED: &str = "podwire.io/ip-addresses";
 const WISHED_MAC: &str = "podwire.io/mac-address";
 const NETWORKS: &str = "k8s.ovn.org/pod-networks";
 const SUBNETS: &str = "k8s.ovn.org/node-subnets";
+const SERVICE: &str = "kubernetes.io/service-name";
 
 /// Of the management port of each node: that of an address which pods request, too.
 const MANAGEMENT: &str = "0a:58:0a:f4:01:c9";
@@ -64,12 +65,18 @@ enum Step {
     PodRenamed(u8, u8),
     PodNetworks(u8, Text),
     PodWishes(u8, Wish),
+    /// A pod or a service gets a label.
+    Labelled(&'static str, u8, u8),
     /// With endpoints on the client's node alone, or all of them.
     Service(u8, bool),
     NoService(u8),
+    /// One that is there gets another name, with its address.
+    ServiceRenamed(u8, u8),
     /// Each with its node.
     Endpoints(u8, Vec<(u8, u8)>),
     NoEndpoints(u8),
+    /// A slice goes to another service, or to none.
+    EndpointsOf(u8, Option<u8>),
     /// The controller dies wherever it is, and another starts.
     Crash,
     /// Nobody leads until the next of these.
@@ -111,6 +118,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (pods.clone(), pods.clone()).prop_map(|(pod, name)| Step::PodRenamed(pod, name)),
         3 => (pods.clone(), text(PODS)).prop_map(|(pod, text)| Step::PodNetworks(pod, text)),
         2 => (pods.clone(), wish).prop_map(|(pod, wish)| Step::PodWishes(pod, wish)),
+        1 => (pods.clone(), 0..3_u8).prop_map(|(pod, label)| Step::Labelled("Pod", pod, label)),
         1 => pods.prop_map(Step::PortRemoved),
     ];
     let of_services = prop_oneof![
@@ -119,12 +127,18 @@ fn step() -> impl Strategy<Value = Step> {
         1 => services.clone().prop_map(Step::NoService),
         2 => (services.clone(), proptest::collection::vec((3..9_u8, nodes), 0..4))
             .prop_map(|(service, ends)| Step::Endpoints(service, ends)),
+        2 => (services.clone(), services.clone())
+            .prop_map(|(service, name)| Step::ServiceRenamed(service, name)),
+        2 => (services.clone(), proptest::option::weighted(0.8, services.clone()))
+            .prop_map(|(slice, service)| Step::EndpointsOf(slice, service)),
+        1 => (services.clone(), 0..3_u8)
+            .prop_map(|(service, label)| Step::Labelled("Service", service, label)),
         1 => services.prop_map(Step::NoEndpoints),
     ];
     prop_oneof![
         6 => of_nodes,
         12 => of_pods,
-        4 => of_services,
+        6 => of_services,
         1 => Just(Step::Crash),
         2 => Just(Step::Away),
         1 => Just(Step::Settle),
@@ -223,8 +237,15 @@ impl World {
                     server.apply(pod);
                 }
             }
+            Step::Labelled(kind, number, label) => {
+                let name = format!("{}{number}", kind[..1].to_lowercase());
+                if let Some(mut object) = server.object(kind, "default", &name) {
+                    object["metadata"]["labels"] = json!({ "app": format!("a{label}") });
+                    server.apply(object);
+                }
+            }
             Step::Service(number, is_local) => {
-                let address = format!("10.96.0.{number}");
+                let address = self.cluster_ip(number);
                 let mut service = service("default", &format!("s{number}"), &address, 80);
                 let policy = if is_local { "Local" } else { "Cluster" };
                 service["spec"]["internalTrafficPolicy"] = policy.into();
@@ -232,6 +253,17 @@ impl World {
             }
             Step::NoService(number) => {
                 server.delete_object("Service", "default", &format!("s{number}"));
+            }
+            Step::ServiceRenamed(number, other) => {
+                if let Some(mut service) = self.service(number) {
+                    for name in [number, other] {
+                        server.delete_object("Service", "default", &format!("s{name}"));
+                    }
+                    self.uids += 1;
+                    service["metadata"]["name"] = format!("s{other}").into();
+                    service["metadata"]["uid"] = format!("uid-{}", self.uids).into();
+                    server.apply(service);
+                }
             }
             Step::Endpoints(number, ends) => {
                 let addresses: Vec<_> = ends
@@ -247,6 +279,14 @@ impl World {
             }
             Step::NoEndpoints(number) => {
                 server.delete_object("EndpointSlice", "default", &format!("s{number}-1"));
+            }
+            Step::EndpointsOf(number, service) => {
+                let name = format!("s{number}-1");
+                if let Some(mut slice) = server.object("EndpointSlice", "default", &name) {
+                    let service = service.map(|it| (SERVICE.to_owned(), format!("s{it}").into()));
+                    slice["metadata"]["labels"] = Value::Object(service.into_iter().collect());
+                    server.apply(slice);
+                }
             }
             Step::Crash => {
                 let next = Running::start(&self.central, &self.server, &FLAGS);
@@ -279,6 +319,25 @@ impl World {
 
     fn pod(&self, number: u8) -> Option<Value> {
         self.server.object("Pod", "default", &format!("p{number}"))
+    }
+
+    fn service(&self, number: u8) -> Option<Value> {
+        self.server
+            .object("Service", "default", &format!("s{number}"))
+    }
+
+    /// The address of a service: its own, or one that no other has.
+    fn cluster_ip(&self, number: u8) -> String {
+        let address = |number| {
+            Some(
+                self.service(number)?["spec"]["clusterIP"]
+                    .as_str()?
+                    .to_owned(),
+            )
+        };
+        let used: BTreeSet<String> = (0..SERVICES).filter_map(address).collect();
+        let mut all = (0..SERVICES).map(|number| format!("10.96.0.{number}"));
+        address(number).unwrap_or_else(|| all.find(|it| !used.contains(it)).unwrap())
     }
 
     fn annotate(&self, object: Option<Value>, name: &str, (text, other): (Text, Option<Value>)) {

@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value, json};
 
-use super::{MACS, NETWORKS, NODES, PODS, SERVICES, SUBNETS, WISHED, WISHED_MAC, World, uid};
+use super::{
+    MACS, NETWORKS, NODES, PODS, SERVICE, SERVICES, SUBNETS, WISHED, WISHED_MAC, World, uid,
+};
 use crate::fixture::annotation;
 
 /// Of the northbound database.
@@ -176,50 +178,55 @@ impl World {
         macs
     }
 
-    /// On each node a service of local endpoints leads to the node's own, or rejects.
+    /// A service leads to all its endpoints; one of local endpoints leads on each node to the node's
+    /// own, or rejects. No other has load balancers.
     fn check_services(&self) {
         let northbound = self.central.northbound();
         let balancers = northbound.rows("Load_Balancer").unwrap();
+        let switches = northbound.rows("Logical_Switch").unwrap();
+        let owner = |row: &Row| row["external_ids"]["k8s.ovn.org/owner"].clone();
+        let slices: Vec<Value> = (0..SERVICES)
+            .map(|number| format!("s{number}-1"))
+            .filter_map(|name| self.server.object("EndpointSlice", "default", &name))
+            .collect();
         for number in 0..SERVICES {
             let name = format!("s{number}");
-            let Some(service) = self.server.object("Service", "default", &name) else {
+            let own: Vec<_> = balancers
+                .iter()
+                .filter(|it| owner(it) == format!("default/{name}"))
+                .collect();
+            let Some(service) = self.service(number) else {
+                assert!(own.is_empty(), "{name} is gone: {own:?}");
                 continue;
             };
+            let vip = format!("{}:80", service["spec"]["clusterIP"].as_str().unwrap());
+            let ends = |node: Option<&Value>| {
+                let of = slices
+                    .iter()
+                    .filter(|it| it["metadata"]["labels"][SERVICE] == *name);
+                let all = of.flat_map(|it| it["endpoints"].as_array().unwrap());
+                let ends = all.filter(|end| node.is_none_or(|node| end["nodeName"] == *node));
+                let ends = ends.map(|end| format!("{}:80", end["addresses"][0].as_str().unwrap()));
+                let ends: BTreeSet<_> = ends.collect();
+                ends.into_iter().collect::<Vec<_>>().join(",")
+            };
             if service["spec"]["internalTrafficPolicy"] != "Local" {
+                let [balancer] = own[..] else {
+                    panic!("{name}: {own:?}");
+                };
+                assert_eq!(balancer["vips"], json!({ vip: ends(None) }), "{name}");
                 continue;
             }
-            let slice = self
-                .server
-                .object("EndpointSlice", "default", &format!("{name}-1"));
-            for switch in northbound.rows("Logical_Switch").unwrap() {
-                let own: Vec<_> = balancers
+            for switch in &switches {
+                let on_switch = switch["load_balancer"].to_string();
+                let here = own
                     .iter()
-                    .filter(|it| {
-                        it["external_ids"]["k8s.ovn.org/owner"] == format!("default/{name}")
-                    })
-                    .filter(|it| {
-                        switch["load_balancer"]
-                            .to_string()
-                            .contains(&it["_uuid"].to_string())
-                    })
-                    .collect();
-                let [balancer] = own[..] else {
+                    .filter(|it| on_switch.contains(&it["_uuid"].to_string()));
+                let [balancer] = here.collect::<Vec<_>>()[..] else {
                     panic!("{name} on {switch:?}: {own:?}");
                 };
-                let ends = slice
-                    .iter()
-                    .flat_map(|it| it["endpoints"].as_array().unwrap());
-                let ends: BTreeSet<_> = ends
-                    .filter(|end| end["nodeName"] == switch["name"])
-                    .map(|end| format!("{}:80", end["addresses"][0].as_str().unwrap()))
-                    .collect();
-                let ends: Vec<_> = ends.into_iter().collect();
-                let vip = format!("10.96.0.{number}:80");
-                assert_eq!(
-                    balancer["vips"][&vip],
-                    ends.join(","),
-                    "{name} on {switch:?}"
-                );
+                let ends = ends(Some(&switch["name"]));
+                assert_eq!(balancer["vips"][&vip], ends, "{name} on {switch:?}");
             }
         }
     }
