@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 pub mod api;
+pub mod networks;
 mod slices;
 
 pub use slices::{SERVICE_NAME, Slices, endpoint_slices};

@@ -6,6 +6,7 @@ use std::net::IpAddr;
 
 use podwire_apiserver::object::Metadata;
 use podwire_cluster::api::{self, EndpointSlice};
+use podwire_cluster::networks::OtherNetworks;
 pub use podwire_cluster::{Name, ObjectName};
 use podwire_cluster::{SERVICE_NAME, Slices};
 
@@ -51,6 +52,8 @@ pub struct Pod {
     pub reported: Box<[IpAddr]>,
     /// The content of `k8s.ovn.org/pod-networks`.
     pub networks: Option<Had>,
+    /// Its entries of other networks.
+    pub other_networks: OtherNetworks,
     /// [`REQUESTED_ADDRESSES`], unchanged.
     pub requested_addresses: Option<Box<str>>,
     /// [`REQUESTED_MAC`], unchanged.
@@ -201,13 +204,15 @@ impl Pod {
         }
         let metadata = &pod.metadata;
         let annotation = |name: &str| Some(metadata.annotations.get(name)?.as_str());
+        let networks = annotation(crate::ipam::POD_NETWORKS);
         Some(Self {
             uid: metadata.uid.as_str().into(),
             version: version(&metadata.resource_version),
             node: node_name.as_str().into(),
             created: created(metadata),
             reported: reported(&pod.status),
-            networks: annotation(crate::ipam::POD_NETWORKS).map(crate::ipam::read_pod_networks),
+            networks: networks.map(crate::ipam::read_pod_networks),
+            other_networks: networks.map(OtherNetworks::of).unwrap_or_default(),
             requested_addresses: annotation(REQUESTED_ADDRESSES).map(Into::into),
             requested_mac: annotation(REQUESTED_MAC).map(Into::into),
         })

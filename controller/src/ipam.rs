@@ -19,6 +19,7 @@ pub use subnets::{ClusterSubnet, ClusterSubnetError, SubnetError, Subnets};
 use std::net::IpAddr;
 
 use ipnet::IpNet;
+use podwire_cluster::networks::default_entry;
 use serde_json::{Value, json};
 
 /// The annotation of a node's subnets.
@@ -69,28 +70,17 @@ fn former_mac(address: IpAddr) -> Mac {
     }
 }
 
-/// A node's annotation: its subnets on the default network.
-pub fn write_node_subnets(subnets: &[IpNet]) -> String {
-    json!({ "default": subnets }).to_string()
-}
-
 /// The subnets in a node's annotation; a single one may be written without a list. Invalid ones are
 /// skipped, because they can't be kept.
 pub fn read_node_subnets(annotation: &str) -> Vec<IpNet> {
-    let Ok(document) = serde_json::from_str::<Value>(annotation) else {
-        return Vec::new();
-    };
-    strings(&document["default"])
+    strings(&default_entry(annotation))
         .filter_map(|text| text.parse().ok())
         .collect()
 }
 
-/// A pod's annotation in ovn-kubernetes' format: lists and, beside a list of one, its only element.
-pub fn write_pod_networks(assigned: &Assigned) -> String {
-    json!({ "default": pod_network(&assigned.addresses, assigned.mac) }).to_string()
-}
-
-fn pod_network(addresses: &[IpNet], mac: Mac) -> Value {
+/// A pod's entry in its annotation, in ovn-kubernetes' format: lists and, beside a list of one, its
+/// only element.
+pub fn pod_network(addresses: &[IpNet], mac: Mac) -> Value {
     let gateways: Vec<IpAddr> = addresses
         .iter()
         .map(|address| nth(address.trunc(), 1).addr())
@@ -109,8 +99,7 @@ fn pod_network(addresses: &[IpNet], mac: Mac) -> Value {
 
 /// A pod's addresses on the default network, according to its annotation.
 pub fn read_pod_networks(annotation: &str) -> Had {
-    let document: Value = serde_json::from_str(annotation).unwrap_or_default();
-    let entry = &document["default"];
+    let entry = &default_entry(annotation);
     let addresses = strings(&entry["ip_addresses"]).chain(strings(&entry["ip_address"]));
     let mut had = Had {
         addresses: addresses.filter_map(|text| text.parse().ok()).collect(),

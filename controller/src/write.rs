@@ -36,8 +36,13 @@ const WAITING: usize = 1024;
 /// Something to write about an object.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Write {
-    /// The annotation of its addresses, only for the node or pod with this uid.
-    Annotation { uid: Name, value: SmolStr },
+    /// The annotation of its addresses, only for the node or pod with this uid, and only while it
+    /// has this version: the value repeats what others have written there.
+    Annotation {
+        uid: Name,
+        version: u64,
+        value: SmolStr,
+    },
     /// NetworkUnavailable=False, for a node.
     NetworkAvailable,
     /// A warning for people.
@@ -160,13 +165,27 @@ async fn send(client: &Client, key: &Key, write: &Write) -> Result<u64, WriteErr
         namespace, name, ..
     } = key;
     match (key.of, write) {
-        (Of::Node, Write::Annotation { uid, value }) => {
-            let patch = Patch::Merge(annotation(uid, NODE_SUBNETS, value));
+        (
+            Of::Node,
+            Write::Annotation {
+                uid,
+                version,
+                value,
+            },
+        ) => {
+            let patch = Patch::Merge(annotation(NODE_SUBNETS, uid, *version, value));
             let node = patch_status::<Node>(client, None, name, &patch).await?;
             Ok(version_of(&node))
         }
-        (Of::Pod, Write::Annotation { uid, value }) => {
-            let patch = Patch::Merge(annotation(uid, POD_NETWORKS, value));
+        (
+            Of::Pod,
+            Write::Annotation {
+                uid,
+                version,
+                value,
+            },
+        ) => {
+            let patch = Patch::Merge(annotation(POD_NETWORKS, uid, *version, value));
             let pod = patch_status::<Pod>(client, Some(namespace), name, &patch).await?;
             Ok(version_of(&pod))
         }
@@ -200,9 +219,14 @@ fn version_of(object: &ObjectMeta) -> u64 {
     version(object.resource_version.as_deref().unwrap_or_default())
 }
 
-/// Because of the uid, the server refuses it for another object with the same name.
-fn annotation(uid: &str, name: &str, value: &str) -> Value {
-    json!({ "metadata": { "uid": uid, "annotations": { name: value } } })
+/// Because of the uid, the server refuses it for another object with the same name; because of the
+/// version, if anyone has changed the object since.
+fn annotation(name: &str, uid: &str, version: u64, value: &str) -> Value {
+    let mut metadata = json!({ "uid": uid, "annotations": { name: value } });
+    if version != 0 {
+        metadata["resourceVersion"] = version.to_string().into();
+    }
+    json!({ "metadata": metadata })
 }
 
 async fn warn_of(

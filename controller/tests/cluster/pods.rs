@@ -332,3 +332,62 @@ async fn whoever_writes_a_pod_s_annotation_gets_no_address_by_it_and_takes_none(
     assert_eq!(addresses(&central, "a-thief"), thief);
     controller.stop().await.unwrap();
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_others_write_of_their_own_networks_into_an_annotation_stays() {
+    const SUBNETS: &str = "k8s.ovn.org/node-subnets";
+    let (central, server) = (Central::start(), ApiServer::start());
+    populate(&server);
+    let annotate = |kind: &str, object: Value, name: &str, value: &str| {
+        let mut object = object;
+        object["kind"] = kind.into();
+        object["metadata"]["annotations"][name] = value.into();
+        server.apply(object);
+    };
+    let blue = r#"{"a/blue":{"ip_addresses":["10.9.0.3/24"],"role":"secondary"}}"#;
+    annotate("Pod", pod_of("node-a", "web"), NETWORKS, blue);
+    let subnets = r#"{"a/blue":"10.9.0.0/24"}"#;
+    annotate("Node", node("node-a", "192.0.2.1"), SUBNETS, subnets);
+    let mut controller = Running::start(&central, &server, &[]);
+    controller.idle().await;
+    let entries = |kind: &str, namespace: &str, name: &str, key: &str| -> Value {
+        annotation(&server.object(kind, namespace, name).unwrap(), key).unwrap()
+    };
+    let expected = json!({ "a/blue": "10.9.0.0/24", "default": ["10.244.0.0/24"] });
+    assert_eq!(entries("Node", "", "node-a", SUBNETS), expected);
+    let entry = entries("Pod", "default", "web", NETWORKS);
+    assert_eq!(entry["a/blue"]["role"], "secondary");
+    assert_eq!(entry["default"]["ip_address"], "10.244.0.3/24");
+
+    // Another's write that takes ours away, or changes it.
+    for ours in ["", r#","default":{"mac_address":"0a:58:0a:f4:00:09"}"#] {
+        let red = format!(r#"{{"a/red":{{"role":"primary"}}{ours}}}"#);
+        let pod = server.object("Pod", "default", "web").unwrap();
+        annotate("Pod", pod, NETWORKS, &red);
+        await_address(&server, "web", "10.244.0.3");
+        let entry = entries("Pod", "default", "web", NETWORKS);
+        assert_eq!(entry["a/red"]["role"], "primary");
+    }
+    controller.idle().await;
+
+    // Another's write between what the controller knows and its own write.
+    server.hold(true);
+    let before = server.requests().len();
+    server.apply(pod_of("node-a", "late"));
+    server.await_requests("the controller's", |requests| {
+        requests[before..].iter().any(|it| it.method == "PATCH")
+    });
+    annotate("Pod", pod_of("node-a", "late"), NETWORKS, blue);
+    server.hold(false);
+    await_address(&server, "late", "10.244.0.4");
+    let entry = entries("Pod", "default", "late", NETWORKS);
+    assert_eq!(entry["a/blue"]["role"], "secondary");
+
+    let pod = server.object("Pod", "default", "web").unwrap();
+    annotate("Pod", pod, NETWORKS, "{");
+    await_address(&server, "web", "10.244.0.3");
+    let told = server.await_events("the replacement", |events| !events.is_empty());
+    assert_eq!(told[0]["reason"], "AnnotationReplaced");
+    controller.idle().await;
+    controller.stop().await.unwrap();
+}

@@ -162,6 +162,10 @@ fn patched(
         ]});
         return Err(refusal);
     }
+    let version = &patch["metadata"]["resourceVersion"];
+    if !version.is_null() && *version != object["metadata"]["resourceVersion"] {
+        return Err(status(409, "Conflict", "the object has been modified"));
+    }
     let mut patch = patch.clone();
     match request.content_type.as_str() {
         "application/merge-patch+json" => {}

@@ -3,8 +3,10 @@
 use std::collections::BTreeSet;
 
 use podwire_apiserver::claims::{self, Refused};
+use podwire_cluster::networks::OtherNetworks;
 use podwire_ovs::nb::Table;
 use podwire_ovs::replica::Db;
+use serde::Serialize;
 use tokio::time::Instant;
 
 use super::State;
@@ -114,10 +116,15 @@ impl State {
         self.subnets_of_node(name, &node, look)?;
         let subnets = self.subnets.of(name).to_vec();
         if subnets_before(&node) != subnets {
-            let (uid, value) = (node.uid.clone(), ipam::write_node_subnets(&subnets).into());
-            look.writes.push(Write::Annotation { uid, value });
-        }
-        if !node.network_available {
+            let others = node.subnets.as_deref().map(OtherNetworks::of);
+            let version = self.version(&Key::node(name.into()), node.version);
+            annotate(
+                (&node.uid, version),
+                &others.unwrap_or_default(),
+                &subnets,
+                look,
+            );
+        } else if !node.network_available {
             look.writes.push(Write::NetworkAvailable);
         }
         let rows = want::node(name, &node, &subnets);
@@ -208,6 +215,7 @@ impl State {
             false => addresses_before(id, pod, db, self.rules.adopt),
         };
         let whose = (&pod.uid, &pod.node);
+        let version = self.version(&Key::pod(id.clone()), pod.version);
         let now = Instant::now().into_std();
         let refused = |message| Problem::blocked("NoAddress", message);
         let claimed = self
@@ -228,10 +236,15 @@ impl State {
         };
         let is_written = pod.networks.as_ref().is_some_and(|had| had.is(claimed));
         if !is_written {
-            let (uid, value) = (pod.uid.clone(), ipam::write_pod_networks(claimed).into());
-            look.writes.push(Write::Annotation { uid, value });
+            let entry = ipam::pod_network(&claimed.addresses, claimed.mac);
+            annotate((&pod.uid, version), &pod.other_networks, &entry, look);
         }
         Ok(want::pod(&id.0, &id.1, pod, claimed))
+    }
+
+    /// The newest version of an object that is known: its own, or that of the last write.
+    fn version(&self, key: &Key, own: u64) -> u64 {
+        own.max(self.written.get(key).copied().unwrap_or_default())
     }
 
     fn wanted_of_service(
@@ -262,4 +275,28 @@ impl State {
         let slices = slices.iter().copied();
         want::service(namespace, name, service, slices, &nodes, refused)
     }
+}
+
+/// Writes the default network's entry, beside those of others, into the annotation of an object
+/// with this uid and version.
+fn annotate(
+    (uid, version): (&Name, u64),
+    others: &OtherNetworks,
+    entry: &impl Serialize,
+    look: &mut Look,
+) {
+    // It is strings in lists and objects.
+    let Ok(value) = others.with(entry) else {
+        return;
+    };
+    if *others == OtherNetworks::Unreadable && look.warning.is_none() {
+        let message = "its annotation with addresses was no JSON object, and is replaced";
+        look.warning = Some(("AnnotationReplaced", message.to_owned()));
+    }
+    let (uid, value) = (uid.clone(), value.into());
+    look.writes.push(Write::Annotation {
+        uid,
+        version,
+        value,
+    });
 }

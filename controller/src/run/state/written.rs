@@ -1,5 +1,7 @@
 //! What was written to Kubernetes, and what the watches report of it.
 
+use podwire_cluster::networks::OtherNetworks;
+
 use super::State;
 use crate::cluster::Name;
 use crate::ipam;
@@ -29,15 +31,17 @@ impl State {
                 };
                 let is_newer = node.version > version;
                 match write {
-                    Write::Annotation { uid, value } if !is_newer && *uid == node.uid => {
+                    Write::Annotation { uid, value, .. } if !is_newer && *uid == node.uid => {
                         node.subnets = Some(value.to_string());
+                        // Its condition is written next.
+                        self.dirty.insert(key.clone());
                     }
                     Write::NetworkAvailable if !is_newer => node.network_available = true,
                     _ => {}
                 }
                 is_newer
             }
-            (Of::Pod, Write::Annotation { uid, value }) => {
+            (Of::Pod, Write::Annotation { uid, value, .. }) => {
                 let pod = self.cluster.pods.get_mut(&key.id());
                 let Some(pod) = pod.filter(|pod| pod.uid == *uid) else {
                     return;
@@ -45,6 +49,7 @@ impl State {
                 let is_newer = pod.version > version;
                 if !is_newer {
                     pod.networks = Some(ipam::read_pod_networks(value));
+                    pod.other_networks = OtherNetworks::of(value);
                 }
                 is_newer
             }
@@ -116,7 +121,11 @@ mod tests {
         };
         let own = r#"{"default":{"ip_addresses":["10.0.0.3/24"]}}"#;
         let (uid, value) = (Name::default(), own.into());
-        let write = Write::Annotation { uid, value };
+        let write = Write::Annotation {
+            uid,
+            version: 1,
+            value,
+        };
         let tell = |state: &mut State, pod| state.learn_pod(id.clone(), Some(pod));
         let known = |state: &State| state.cluster.pods[&id].networks.clone();
 
@@ -150,11 +159,16 @@ mod tests {
         state.learn_node("n".into(), Some(node));
         state.take_dirty();
         let (uid, value) = (Name::default(), "{}".into());
-        let annotation = Write::Annotation { uid, value };
+        let annotation = Write::Annotation {
+            uid,
+            version: 1,
+            value,
+        };
         state.was_written(&key, &Write::NetworkAvailable, 3);
         state.was_written(&key, &annotation, 2);
         let known = &state.cluster.nodes["n"];
         assert!(known.network_available && known.subnets.as_deref() == Some("{}"));
-        assert!(state.is_clean());
+        // Compared once more: the condition follows the annotation.
+        assert!(state.take_dirty().contains(&key));
     }
 }

@@ -1,0 +1,92 @@
+//! Annotations whose value is a JSON object with an entry for each network, each of which may have
+//! a writer of its own: `k8s.ovn.org/pod-networks`, `k8s.ovn.org/node-subnets`.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use serde_json::Value;
+use serde_json::value::{RawValue, to_raw_value};
+
+/// The entry of the cluster's default network, the only one that podwire writes.
+pub const DEFAULT: &str = "default";
+
+type Entries = BTreeMap<String, Box<RawValue>>;
+
+/// What others have written into such an annotation.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum OtherNetworks {
+    /// Nothing.
+    #[default]
+    None,
+    /// Entries of other networks: a JSON object, each entry as it was written.
+    Entries(Box<str>),
+    /// The annotation is no JSON object. It has no entry that anyone could read, and is replaced.
+    Unreadable,
+}
+
+impl OtherNetworks {
+    /// Those in an annotation's value.
+    pub fn of(annotation: &str) -> Self {
+        let Ok(mut entries) = serde_json::from_str::<Entries>(annotation) else {
+            return Self::Unreadable;
+        };
+        entries.remove(DEFAULT);
+        match serde_json::to_string(&entries) {
+            Ok(text) if !entries.is_empty() => Self::Entries(text.into()),
+            _ => Self::None,
+        }
+    }
+
+    /// The annotation's value with these, and this entry of the default network.
+    ///
+    /// # Errors
+    /// The entry can't be written as JSON.
+    pub fn with(&self, default: &impl Serialize) -> serde_json::Result<String> {
+        let mut entries: Entries = match self {
+            Self::Entries(text) => serde_json::from_str(text)?,
+            Self::None | Self::Unreadable => Entries::new(),
+        };
+        entries.insert(DEFAULT.to_owned(), to_raw_value(default)?);
+        serde_json::to_string(&entries)
+    }
+}
+
+/// The default network's entry in an annotation's value; null without one.
+pub fn default_entry(annotation: &str) -> Value {
+    let entries: Result<Entries, _> = serde_json::from_str(annotation);
+    let entry = entries.ok().and_then(|mut it| it.remove(DEFAULT));
+    entry.map_or(Value::Null, |it| {
+        serde_json::from_str(it.get()).unwrap_or_default()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_of_other_networks_stay_as_they_were_written() {
+        let theirs = r#""a/b":{"ip_addresses":["10.1.0.3/16"],"big":12345678901234567890.12}"#;
+        let old = format!(r#"{{"default": {{"old": 1}}, {theirs}}}"#);
+        let others = OtherNetworks::of(&old);
+        let written = others.with(&["10.0.0.0/24"]).unwrap();
+        assert_eq!(
+            written,
+            format!(r#"{{{theirs},"default":["10.0.0.0/24"]}}"#)
+        );
+        assert_eq!(OtherNetworks::of(&written), others);
+        assert_eq!(default_entry(&old)["old"], 1);
+        assert_eq!(default_entry(&written)[0], "10.0.0.0/24");
+    }
+
+    #[test]
+    fn what_is_no_object_is_replaced() {
+        for text in ["", "{", "null", "[]", "\"{}\"", "{} {}"] {
+            let others = OtherNetworks::of(text);
+            assert_eq!(others, OtherNetworks::Unreadable, "{text}");
+            assert_eq!(others.with(&1).unwrap(), r#"{"default":1}"#);
+            assert_eq!(default_entry(text), Value::Null);
+        }
+        assert_eq!(OtherNetworks::of("{}"), OtherNetworks::None);
+    }
+}
