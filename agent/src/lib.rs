@@ -1,8 +1,10 @@
 //! The podwire node agent, one room for each of its concerns. A request flows downward, and no room
 //! imports one above it: [`install`], [`server`], [`inspect`], [`reconcile`], [`attach`], [`pods`],
-//! [`ipam`], [`plan`], [`netns`], [`flows`], [`ports`], [`journal`], [`observe`],
+//! [`ipam`], [`plan`], [`flows`], [`ports`], [`journal`], [`observe`],
 //! [`config`]. Beside them stand the [`tools`], which speak to a running agent over
 //! its socket.
+
+#![forbid(unsafe_code)]
 
 mod asking;
 pub mod attach;
@@ -15,7 +17,6 @@ pub mod inspect;
 pub mod install;
 pub mod ipam;
 pub mod journal;
-pub mod netns;
 pub mod observe;
 pub mod plan;
 pub mod pods;

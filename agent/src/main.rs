@@ -1,5 +1,7 @@
 //! `podwire`: the node agent and the tools around it.
 
+#![forbid(unsafe_code)]
+
 use std::ffi::OsString;
 use std::io;
 use std::path::PathBuf;

@@ -4,6 +4,8 @@
 //! A token in a file is read for every request: kubelet and others rotate it in place, and requests
 //! are made a few times an hour. What the server sends is limited (`bounds`).
 
+#![forbid(unsafe_code)]
+
 pub mod bounds;
 pub mod claims;
 pub mod event;

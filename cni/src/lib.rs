@@ -8,6 +8,8 @@
 //! types or typed errors out. The plugin (`plugin/main.rs`) adds the sockets and the agent adds
 //! everything else.
 
+#![forbid(unsafe_code)]
+
 pub mod env;
 pub mod private_dir;
 pub mod spec;

@@ -25,6 +25,8 @@
 //! key      what identifies an object, and the order of processing
 //! ```
 
+#![forbid(unsafe_code)]
+
 pub mod arguments;
 pub mod cluster;
 pub mod config;

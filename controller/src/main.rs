@@ -1,5 +1,7 @@
 //! `podwire-controller`: see the library.
 
+#![forbid(unsafe_code)]
+
 use std::io::IsTerminal as _;
 use std::process::ExitCode;
 

@@ -1,5 +1,7 @@
 //! What podwire's daemons share: the agent, the node role and the controller.
 
+#![forbid(unsafe_code)]
+
 pub mod http;
 pub mod lockdown;
 pub mod process;

@@ -17,6 +17,8 @@
 //! keeps of root's. `nft` talks to nft(8), and `wire` encodes netlink messages that rtnetlink does
 //! not know.
 
+#![forbid(unsafe_code)]
+
 mod actual;
 mod announce;
 mod apply;

@@ -8,6 +8,8 @@
 //! [`wire`], JSON-RPC without IO; [`value`] has the columns' values. [`unixctl`] talks to a daemon
 //! directly.
 
+#![forbid(unsafe_code)]
+
 pub mod certificate;
 pub mod client;
 pub mod nb;

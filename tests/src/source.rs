@@ -11,13 +11,14 @@ use syn::visit_mut::{self, VisitMut};
 use syn::{Attribute, ImplItem, Item, Stmt};
 
 /// The product's crates: the directories below the repository's root.
-pub const CRATES: [&str; 8] = [
+pub const CRATES: [&str; 9] = [
     "cni",
     "ovs",
     "apiserver",
     "cluster",
     "daemon",
     "node",
+    "agent/netns",
     "agent",
     "controller",
 ];

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use futures_util::future::join_all;
 use ipnet::IpNet;
 use podwire_cni::spec::CniResult;
+use podwire_netns::{Attaching, HostEnd, Netns, PodEnd};
 
 use super::call::Add;
 use super::deadline::Deadline;
@@ -15,7 +16,6 @@ use super::undo::{Done, Undo};
 use super::{Call, Error, Node, READY_DEADLINE};
 use crate::fault::fault_point;
 use crate::journal::State;
-use crate::netns::{Attaching, HostEnd, Netns, PodEnd};
 use crate::observe::{Repair, Trace, WaitFor};
 use crate::plan::{self, PortPlan};
 
@@ -119,7 +119,7 @@ impl Add<'_> {
         let found = node.netlink.observe(Arc::clone(netns), name).await?;
         if found.is_some() {
             let (name, netns) = (name.clone(), self.call.invocation.netns.clone().into());
-            return Err(crate::netns::Error::PodInterfaceExists { name, netns }.into());
+            return Err(podwire_netns::Error::PodInterfaceExists { name, netns }.into());
         }
         tracing::info!(
             attachment = %key,

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 use podwire_cni::spec::{Dns, ErrorCode, NetConf, RequestedIp, SpecError};
+use podwire_netns::Route;
 
 use super::call::Add;
 use super::metadata::PodMetadata;
@@ -14,7 +15,6 @@ use super::{Call, Error, Node};
 use crate::fault::fault_point;
 use crate::ipam::delegate::{self, Delegate, DelegateError};
 use crate::ipam::{Family, Owner};
-use crate::netns::Route;
 use crate::observe::WaitFor;
 use crate::plan::InterfaceSpec;
 use crate::pods::ovn_network::RequestedInterface;

@@ -13,12 +13,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use podwire_cni::spec::{CniResult, Interface};
+use podwire_netns::{LinkState, Netns, Observed};
 use serde::{Deserialize, Serialize};
 
 use super::assignment::delegate_of;
 use super::{Call, Error, Node, READY_DEADLINE};
 use crate::journal::{Entry, EntryPort};
-use crate::netns::{LinkState, Netns, Observed};
 use crate::observe::Trace;
 use crate::plan::{ids, mac_text};
 use crate::ports::PortRecord;

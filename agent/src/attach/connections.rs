@@ -12,9 +12,9 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use podwire_netns::Netlink;
 use tokio::sync::watch;
 
-use crate::netns::Netlink;
 use crate::ports::Ports;
 
 /// How long after an address another one may join it: twice as long as the walk that serves all.

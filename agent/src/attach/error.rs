@@ -5,6 +5,7 @@ use std::time::Duration;
 use nix::errno::Errno;
 use podwire_cni::private_dir::DirError;
 use podwire_cni::spec::{ErrorCode, SpecError};
+use podwire_netns::{self as netns, NetnsError};
 use podwire_ovs::transact::TransactError;
 
 use super::turns::Reason;
@@ -13,7 +14,6 @@ use crate::flows::FlowsError;
 use crate::ipam::delegate::DelegateError;
 use crate::ipam::pool::PoolError;
 use crate::journal;
-use crate::netns::{self, NetnsError};
 use crate::plan::PlanError;
 use crate::pods::AnnotationError;
 use crate::pods::sources::{Missing, SourceError};

@@ -4,10 +4,10 @@
 use std::sync::Arc;
 
 use macaddr::MacAddr6;
+use podwire_netns::{HostLink, LinkState, Netns};
 
 use super::{Error, Node};
 use crate::journal::Entry;
-use crate::netns::{HostLink, LinkState, Netns};
 use crate::plan::{ids, mac_text};
 
 /// The possible names of an attachment's host ends.

@@ -1,7 +1,7 @@
 //! ADD, DEL, CHECK, GC and STATUS; their order, deadlines and rollback.
 //!
 //! A verb here states which steps are done in which order, and what happens if one fails. The
-//! modules below do the steps: [`crate::netns`] in the kernel, [`crate::ports`] in Open vSwitch,
+//! modules below do the steps: [`podwire_netns`] in the kernel, [`crate::ports`] in Open vSwitch,
 //! [`crate::ipam`] for addresses.
 
 mod add;

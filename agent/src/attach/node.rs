@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use podwire_netns::Netlink;
 use tokio::sync::watch;
 
 use super::{Connections, Error, LastHolders, Lines};
@@ -12,7 +13,6 @@ use crate::flows::Flows;
 use crate::ipam::Addresses;
 use crate::ipam::spawner::Spawner;
 use crate::journal::Journal;
-use crate::netns::Netlink;
 use crate::observe::Metrics;
 use crate::plan::{AttachmentKey, MAX_MTU};
 use crate::pods::sources::Sources;

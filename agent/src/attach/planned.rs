@@ -1,6 +1,7 @@
 //! What an ADD will create: decided, checked and recorded beforehand.
 
 use podwire_cni::spec::Dns;
+use podwire_netns::Netns;
 
 use super::assignment::Assignment;
 use super::call::Add;
@@ -9,7 +10,6 @@ use super::undo::Undo;
 use super::{Error, bandwidth};
 use crate::fault::fault_point;
 use crate::journal::{self, State};
-use crate::netns::Netns;
 use crate::plan::{self, NodeFacts, PortPlan, mac_text};
 
 impl Add<'_> {

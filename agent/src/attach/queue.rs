@@ -1,10 +1,10 @@
 //! The turn of an ADD, after the earlier operations on the same pod and on the same sandbox.
 
 use futures_util::FutureExt as _;
+use podwire_netns::Netns;
 
 use super::call::Add;
 use super::{Call, Error, Place, Reason};
-use crate::netns::Netns;
 use crate::observe::WaitFor;
 
 /// The turn of one ADD; dropping it ends the turn.

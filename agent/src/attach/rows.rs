@@ -1,5 +1,7 @@
 //! The rows of an ADD, and the older sandboxes of the same pod whose rows they replace.
 
+use podwire_netns::HostEnd;
+
 use super::Error;
 use super::call::Add;
 use super::links::remove_link;
@@ -7,7 +9,6 @@ use super::removal::{remove, remove_rows};
 use super::undo::{Done, Undo};
 use crate::fault::fault_point;
 use crate::flows::Reservation;
-use crate::netns::HostEnd;
 use crate::observe::Repair;
 use crate::plan::PortPlan;
 use crate::ports::{AddedPort, NewPort, PortRecord};

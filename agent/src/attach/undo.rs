@@ -2,12 +2,13 @@
 
 use std::net::IpAddr;
 
+use podwire_netns::HostLink;
+
 use super::Error;
 use super::call::Add;
 use super::removal::{delegated_del, remove_rows};
 use crate::ipam::Owner;
 use crate::journal::State;
-use crate::netns::HostLink;
 use crate::plan::AttachmentKey;
 use crate::ports::PortRecord;
 

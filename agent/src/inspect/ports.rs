@@ -5,12 +5,12 @@ use std::sync::LazyLock;
 
 use ipnet::IpNet;
 use podwire_cni::spool::boottime;
+use podwire_netns::LinkState;
 use serde::{Deserialize, Serialize};
 
 use super::{Filter, PortList, now_micros};
 use crate::attach::{Error, Node, mute_ports};
 use crate::config::Wait;
-use crate::netns::LinkState;
 use crate::plan::{AttachmentKey, Bandwidth, ids};
 use crate::ports::{PortRecord, PortState, addresses};
 

@@ -15,9 +15,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use podwire_cni::private_dir::{DirError, PrivateDir, UNFINISHED};
 use podwire_cni::spool::boottime;
 use podwire_cni::wire::MAX_REQUEST;
+use podwire_netns::Route;
 use serde::{Deserialize, Serialize};
 
-use crate::netns::Route;
 use crate::plan::{AttachmentKey, Bandwidth, stable_hash};
 use names::RetiredNames;
 

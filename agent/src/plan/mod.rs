@@ -6,8 +6,7 @@
 //! execute a plan add nothing to it and decide nothing.
 
 use ipnet::IpNet;
-
-use crate::netns::{LinkSpec, PodIpv6};
+use podwire_netns::{LinkSpec, PodIpv6};
 
 mod address;
 mod error;

@@ -49,7 +49,7 @@ pub fn result(
 }
 
 /// A route in the result's form.
-pub fn route(route: &crate::netns::Route) -> Route {
+pub fn route(route: &podwire_netns::Route) -> Route {
     Route {
         dst: route.dst,
         gw: route.gateway,

@@ -3,10 +3,10 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::IpNet;
+use podwire_netns::Route;
 
 use super::address::not_a_host;
 use super::{InterfaceSpec, PlanError};
-use crate::netns::Route;
 
 pub(super) fn plan_routes(interface: &str, spec: &InterfaceSpec) -> Result<Vec<Route>, PlanError> {
     let mut routes: Vec<Route> = Vec::with_capacity(spec.gateways.len() + spec.routes.len());

@@ -6,10 +6,10 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 use macaddr::MacAddr6;
+use podwire_netns::{LinkSpec, Route};
 use serde::{Deserialize, Serialize};
 
 use super::ids;
-use crate::netns::{LinkSpec, Route};
 
 /// What CNI keys an attachment by: DEL has nothing else (CNI spec §2, "Lifecycle & Ordering").
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]

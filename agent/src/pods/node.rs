@@ -6,10 +6,10 @@ use std::str::FromStr;
 use ipnet::IpNet;
 use macaddr::MacAddr6;
 use podwire_cni::env::is_valid_ifname;
+use podwire_netns::Route;
 use serde_json::{Map, Value};
 
 use super::annotation::{AnnotationError, Problem};
-use crate::netns::Route;
 use crate::plan::{MAX_MTU, MIN_MTU, MIN_MTU_IPV6, not_a_host, not_an_interfaces};
 
 /// How much of a refused value an error shows, in characters: it is shown in a pod's event.

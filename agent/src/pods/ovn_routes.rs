@@ -6,11 +6,11 @@
 
 use std::net::IpAddr;
 
+use podwire_netns::Route;
 use serde_json::Value;
 
 use super::annotation::{AnnotationError, Problem};
 use super::node::{Node, document};
-use crate::netns::Route;
 use crate::plan::InterfaceSpec;
 
 /// The annotation's name, and that of the member in the object form of `ovnNetwork`.

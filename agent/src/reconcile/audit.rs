@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use podwire_cni::spec::{CniResult, Interface, IpConfig};
+use podwire_netns::{Netns, NetnsError, Observed};
 use serde::{Deserialize, Serialize};
 
 use super::leftovers::{leftover, netns_of, pod_of};
@@ -15,7 +16,6 @@ use crate::attach::{
     made_port, pod_differences, row_differences,
 };
 use crate::journal::{Entry, EntryPort, State};
-use crate::netns::{Netns, NetnsError, Observed};
 use crate::plan::{self, AttachmentKey, ids};
 use crate::ports::{PortRecord, PortState, addresses};
 

@@ -11,13 +11,13 @@ use std::time::Instant;
 
 use ipnet::IpNet;
 use podwire_cni::private_dir::PrivateDir;
+use podwire_netns::{self as netns, Netlink};
 use serde::{Deserialize, Serialize};
 
 use super::LOCAL_PORT_DEADLINE;
 use crate::attach::Node;
 use crate::config::{Live, Mode};
-use crate::netns::Netlink;
-use crate::{netns, ports};
+use crate::ports;
 
 /// The record's name in the run directory.
 const FILE: &str = "gateways.json";

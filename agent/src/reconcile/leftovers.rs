@@ -5,11 +5,11 @@
 //! carry nothing any more. But while the namespace exists, the pod may be alive and its runtime may
 //! still call: CHECK reports it, and nothing is removed.
 
+use podwire_netns::{Netns, NetnsError};
 use serde::{Deserialize, Serialize};
 
 use crate::attach::{Error, Node, READY_DEADLINE, is_made_in, is_ours, link_names, remove};
 use crate::journal::{Entry, State};
-use crate::netns::{Netns, NetnsError};
 use crate::plan::{AttachmentKey, ids};
 use crate::ports::PortRecord;
 

@@ -8,11 +8,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::{FutureExt as _, StreamExt as _};
+use podwire_netns::{self as netns, LinkState, Netlink};
 
 use crate::attach::Node;
 use crate::config::usual::MANAGEMENT_PORT;
 use crate::config::{Config, Mode};
-use crate::netns::{self, LinkState, Netlink};
 use crate::ports::{Encapsulation, Ports};
 
 /// How long `--print-config` waits for Open vSwitch's database.

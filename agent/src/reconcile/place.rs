@@ -9,10 +9,10 @@ use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 use podwire_cni::private_dir::{DirError, PrivateDir};
+use podwire_netns::{NetnsError, NetnsId};
 use serde::{Deserialize, Serialize};
 
 use crate::journal::Journal;
-use crate::netns::{NetnsError, NetnsId};
 
 /// The record's name in the run directory.
 const FILE: &str = "netns.json";

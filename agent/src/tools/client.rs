@@ -92,7 +92,7 @@ pub enum ToolError {
     Output(io::Error),
     /// The kernel does not answer.
     #[error("{0}")]
-    Kernel(crate::netns::Error),
+    Kernel(podwire_netns::Error),
     /// The tool itself could not start.
     #[error("start the runtime: {0}")]
     Runtime(io::Error),

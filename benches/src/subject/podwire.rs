@@ -16,7 +16,7 @@ use crate::exec::exec;
 use crate::sample::{AGENT, NETLINK, OVN, OWN, Phase, Sample, TRANSACTION, VSWITCHD};
 use crate::seat::Seat;
 
-/// The netlink thread's steps of an ADD (agent/src/netns/attach.rs).
+/// The netlink thread's steps of an ADD (agent/netns/src/attach.rs).
 const NETLINK_STEPS: [&str; 8] = [
     "make pair",
     "host end silent",

@@ -4,11 +4,11 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use podwire_cni::spec::CniResult;
+use podwire_netns::{Datapath, LinkState, NoPackets};
 
 use super::super::{Error, Node};
 use super::{Difference, Fault, is_inside};
 use crate::journal::EntryPort;
-use crate::netns::{Datapath, LinkState, NoPackets};
 use crate::plan::mac_text;
 use crate::ports::PortRecord;
 

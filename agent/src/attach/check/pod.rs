@@ -1,9 +1,9 @@
 //! The pod end: its link, addresses and routes.
 
 use podwire_cni::spec::{CniResult, Interface, IpConfig, Route};
+use podwire_netns::{Observed, ObservedRoute};
 
 use super::{Difference, Fault, is_inside};
-use crate::netns::{Observed, ObservedRoute};
 use crate::plan::mac_text;
 
 /// RT_TABLE_MAIN (rtnetlink(7)).

@@ -1,7 +1,7 @@
 use podwire_cni::spec::CniVersion;
+use podwire_netns::{LinkState, ObservedRoute};
 
 use super::*;
-use crate::netns::{LinkState, ObservedRoute};
 
 /// RT_TABLE_MAIN (rtnetlink(7)).
 const MAIN_TABLE: u32 = 254;

@@ -5,8 +5,9 @@ mod result;
 mod routes;
 mod rows;
 
+use podwire_netns::{PodIpv6, Route};
+
 use super::*;
-use crate::netns::{PodIpv6, Route};
 
 const ID: &str = "3f2b9c0d1e4a5b6c7d8e9f00112233445566778899aabbccddeeff0011223344";
 

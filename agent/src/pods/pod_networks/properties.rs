@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::net::Ipv6Addr;
 
 use macaddr::MacAddr6;
+use podwire_netns::Route;
 use proptest::prelude::*;
 use serde_json::json;
 
 use super::tests::parse;
 use super::*;
-use crate::netns::Route;
 
 prop_compose! {
     fn any_mac()(bytes: [u8; 6]) -> MacAddr6 {

@@ -1,9 +1,9 @@
 use std::collections::BTreeMap;
 
 use macaddr::MacAddr6;
+use podwire_netns::Route;
 
 use super::*;
-use crate::netns::Route;
 
 /// Every entry of the annotation.
 pub(super) fn parse(

@@ -11,13 +11,13 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use nix::sys::utsname::uname;
+use podwire_netns::Netlink;
 use tokio::process::Command;
 use tokio::time::timeout;
 
 use super::files::Files;
 use super::redact::names_secret;
 use crate::duration;
-use crate::netns::Netlink;
 
 /// Time limit of a program.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -74,7 +74,7 @@ pub(super) async fn kernel(files: &mut Files, netlink: &Netlink) {
     let links = netlink.host_links().await.map(|links| {
         let mut links: Vec<_> = links.into_values().collect();
         links.sort_by_key(|link| link.ifindex);
-        let line = |link: &crate::netns::LinkState| {
+        let line = |link: &podwire_netns::LinkState| {
             format!(
                 "{}: {} {} mtu {} {} {}\n",
                 link.ifindex,

@@ -13,6 +13,7 @@ use std::io;
 use std::path::PathBuf;
 
 use clap::Args;
+use podwire_netns::Netlink;
 use serde_json::{Value, json};
 
 use super::doctor::{self, Places};
@@ -21,7 +22,6 @@ use super::time::{now_micros, utc};
 use super::version::Versions;
 use super::{CommonArgs, Exit, ToolError, show};
 use crate::inspect::StatusView;
-use crate::netns::Netlink;
 use files::Files;
 
 /// The agent's pages, and their file names.

@@ -4,13 +4,13 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use nix::sys::stat::{major, minor};
+use podwire_netns::Netlink;
 
 use super::service::{agent_log, restart_agent, start_agent};
 use super::switch::Seen;
 use super::{Examined, Finding, Kind};
 use crate::config::{Mode, Source};
 use crate::inspect::{AuditList, Failure, LeftoverList, StatusView};
-use crate::netns::Netlink;
 use crate::plan::AttachmentKey;
 use crate::ports::PortRecord;
 use crate::tools::paint::short_id;

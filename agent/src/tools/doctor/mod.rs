@@ -21,13 +21,13 @@ mod switch;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use podwire_netns::Netlink;
 use serde::Serialize;
 
 use super::paint::{Paint, printable, width, wrapped};
 use super::{AgentSocket, AnswerArgs, Exit, ToolError};
 use crate::config::usual;
 use crate::inspect::StatusView;
-use crate::netns::Netlink;
 pub(super) use agent::restart_silent_agent;
 use kind::Kind;
 pub(super) use service::{replace_agent, start_agent};

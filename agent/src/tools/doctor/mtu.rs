@@ -3,11 +3,12 @@
 use std::fs;
 use std::path::Path;
 
+use podwire_netns::{LinkState, Netlink};
+
 use super::switch::Seen;
 use super::{Examined, Finding, Kind};
 use crate::config::usual::MANAGEMENT_PORT;
 use crate::inspect::StatusView;
-use crate::netns::{LinkState, Netlink};
 use crate::ports::Encapsulation;
 
 /// Compares the pods' MTU with that of the tunnels' underlay; None without a tunnel.

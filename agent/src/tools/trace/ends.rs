@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use ipnet::IpNet;
 use macaddr::MacAddr6;
+use podwire_netns::{Netlink, Netns};
 use serde::Serialize;
 
 use super::ovn;
 use crate::config::Mode;
 use crate::inspect::{PortView, StatusView};
-use crate::netns::{Netlink, Netns};
 use crate::plan::ids;
 use crate::tools::ToolError;
 

@@ -7,7 +7,7 @@
 //! the `rcu_barrier` at the end of each deletion. All live in the network namespace of the thread
 //! that called [`Netlink::start`]: the agent's own, "the host".
 //!
-//! This is the only module that may contain unsafe code.
+//! This is the only crate that may contain unsafe code.
 
 mod announce;
 mod answer;

@@ -255,7 +255,7 @@ fn an_interface_is_observed_as_it_was_made() {
 #[test]
 fn a_link_s_own_ipv6_address_is_no_change_of_the_uplink() {
     on_own_host(async |_| {
-        let mut changes = crate::netns::uplink_changes().unwrap();
+        let mut changes = crate::uplink_changes().unwrap();
         run("ip link add d0 type veth peer name d1");
         run("ip link set d0 up");
         run("ip address add fe80::1/64 dev d0 nodad");

@@ -264,8 +264,8 @@ pub enum Error {
     },
     /// A link did not appear in time.
     #[error(
-        "waited {} for link {link} to appear; there is no link of that name",
-        crate::duration::text(*waited)
+        "waited {} ms for link {link} to appear; there is no link of that name",
+        waited.as_millis()
     )]
     LinkAwaited {
         /// Its name.

@@ -2,7 +2,7 @@ use netlink_sys::{Socket, SocketAddr};
 
 use super::super::wire::messages;
 use super::*;
-use crate::netns::answer;
+use crate::answer;
 
 #[test]
 fn both_ends_are_born_with_name_mac_mtu_and_one_queue_each() {
