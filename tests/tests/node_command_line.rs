@@ -191,3 +191,19 @@ fn others_bridge_mappings_stay_and_ours_go_again() {
     set("public:br-public");
     before.assert_same(&machine.snapshot());
 }
+
+/// systemd reads that file for the unit; people's commands read it themselves.
+#[test]
+fn commands_at_a_terminal_read_the_unit_s_file_of_variables() {
+    const FILE: &str = "/etc/default/podwire";
+    let machine = Machine::new();
+    let node = machine.node();
+    // Of this machine's mount namespace alone.
+    node.run("mount", "-t tmpfs tmpfs /etc/default");
+    node.run("sh", ["-c", &format!("echo PODWIRE_ENCAP_PORT=x >{FILE}")]);
+    for verb in ["plan", "show"] {
+        let done = machine.podwire_node(verb, "");
+        assert_ne!(done.status.code(), Some(0), "{verb}: {done:#?}");
+        assert!(done.stderr.contains(FILE), "{verb}: {done:#?}");
+    }
+}
