@@ -1,6 +1,7 @@
 //! Publishes this node to the control plane: annotations of its Node, with the names and in the
 //! formats of ovn-kubernetes.
 
+use futures_util::FutureExt as _;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -101,10 +102,17 @@ pub(crate) async fn announce(
     }
     let patch = Patch::Merge(patch);
     let patched = patch_status::<Node>(&client, None, &name, &patch);
-    match timeout(DEADLINE, patched).await {
-        Ok(Ok(_)) => Ok(changed.len()),
-        Ok(Err(error)) if is_too_late(&error) => Ok(0),
-        Ok(Err(error)) => Err(with_causes(&error)),
+    in_time(patched.map(|patched| match patched {
+        Err(error) if is_too_late(&error) => Ok(0),
+        patched => patched.map(|_| changed.len()),
+    }))
+    .await
+}
+
+/// The answer of the API server; or what is wrong, or that none came in time, in words.
+async fn in_time<T>(answer: impl Future<Output = kube::Result<T>>) -> Result<T, String> {
+    match timeout(DEADLINE, answer).await {
+        Ok(answer) => answer.map_err(|error| with_causes(&error)),
         Err(_) => Err(format!("no answer within {} s", DEADLINE.as_secs())),
     }
 }
@@ -119,10 +127,10 @@ pub(crate) fn missing(node: &ApiNode, wanted: &Announced) -> Announced {
 /// Removes podwire's annotations; returns their number.
 ///
 /// # Errors
-/// The API server's.
-pub(crate) async fn withdraw(client: &Client, name: &str) -> kube::Result<usize> {
+/// The API server's, or none came in time, in words.
+pub(crate) async fn withdraw(client: &Client, name: &str) -> Result<usize, String> {
     let nodes = Api::<Node>::all(client.clone());
-    let Some(node) = nodes.get_metadata_opt(name).await? else {
+    let Some(node) = in_time(nodes.get_metadata_opt(name)).await? else {
         return Ok(0);
     };
     let there = WRITTEN
@@ -132,7 +140,13 @@ pub(crate) async fn withdraw(client: &Client, name: &str) -> kube::Result<usize>
     let gone: BTreeMap<&str, Value> = there.map(|key| (*key, Value::Null)).collect();
     if !gone.is_empty() {
         let patch = json!({"metadata": {"annotations": gone}});
-        patch_status::<Node>(client, None, name, &Patch::Merge(patch)).await?;
+        in_time(patch_status::<Node>(
+            client,
+            None,
+            name,
+            &Patch::Merge(patch),
+        ))
+        .await?;
     }
     Ok(gone.len())
 }

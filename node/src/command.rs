@@ -1,42 +1,35 @@
 //! The command line of `podwire node`.
 
-use std::future::ready;
-use std::io::{IsTerminal as _, Write as _};
+mod cleanup;
+mod run;
+
+use std::io::Write as _;
 use std::net::SocketAddr;
-use std::os::fd::AsFd as _;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
-use hyper::Request;
 use kube::Client;
 use podwire_apiserver::{Access, AccessError};
-use podwire_daemon::http;
-use podwire_daemon::lockdown::{LockdownError, Seccomp};
-use podwire_daemon::process::raise_descriptor_limit;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::UnixStream;
+use podwire_daemon::lockdown::LockdownError;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
-use tracing_subscriber::EnvFilter;
+
+use cleanup::CleanupArgs;
+use run::RunArgs;
 
 use crate::journal::{Journal, JournalError};
 use crate::keep::{Node, NodeError};
-use crate::kept::{self, Kept};
+use crate::kept;
 use crate::look::{Connections, Goal, Look};
 use crate::preflight::Preflight;
-use crate::privileges::privileges;
 use crate::role::role;
 use crate::servers::Server;
-use crate::settings::{
-    ApiArgs, FollowError, PlaceArgs, Places, SettingsArgs, SettingsError, loopback,
-};
+use crate::settings::{ApiArgs, FollowError, PlaceArgs, Places, SettingsArgs, SettingsError};
+use crate::show;
 use crate::southbound::SouthboundError;
 use crate::watch::Watch;
-use crate::{announce, run, settings, show};
 
 /// Join this machine to the pod network, or undo that
 #[derive(Debug, Args)]
@@ -81,39 +74,6 @@ struct Wanted {
 }
 
 #[derive(Debug, Args)]
-struct RunArgs {
-    #[command(flatten)]
-    wanted: Wanted,
-    /// If another `podwire node run` is active, wait until it ends instead of failing; for rolling
-    /// updates
-    #[arg(long, env = "PODWIRE_STANDBY")]
-    standby: bool,
-    /// Loopback address, IP:PORT, for GET /metrics and /healthz
-    #[arg(long, value_name = "IP:PORT", env = "PODWIRE_NODE_METRICS_ADDRESS")]
-    metrics_address: Option<String>,
-    /// End when standard input, a socket, is closed: together with the process that started this
-    /// one
-    #[arg(long, hide = true)]
-    until_stdin_ends: bool,
-    /// What to log: a level, or filters such as info,podwire_ovs=debug
-    #[arg(
-        long,
-        value_name = "FILTER",
-        env = "PODWIRE_LOG",
-        default_value = "info"
-    )]
-    log: String,
-    /// What to do with system calls that the node role does not make: enforce, log or off
-    #[arg(
-        long,
-        value_name = "ACTION",
-        env = "PODWIRE_SECCOMP",
-        default_value = "enforce"
-    )]
-    seccomp: Seccomp,
-}
-
-#[derive(Debug, Args)]
 struct ShowArgs {
     #[command(flatten)]
     wanted: Wanted,
@@ -134,27 +94,6 @@ enum Format {
     Json,
 }
 
-#[derive(Debug, Args)]
-struct CleanupArgs {
-    #[command(flatten)]
-    places: PlaceArgs,
-    /// Clean up even if pods have ports on this node; they lose their connection to the outside
-    #[arg(long)]
-    force: bool,
-    /// If `podwire node run` is active, wait until it ends instead of failing; for a DaemonSet
-    #[arg(long)]
-    wait: bool,
-    /// Also remove what the cluster stores about this node: its annotations in the API, its chassis
-    /// in the southbound database
-    #[arg(long)]
-    cluster: bool,
-    /// With --cluster: this node's name in Kubernetes [default: the host name, in lower case]
-    #[arg(long, value_name = "NAME", env = "PODWIRE_NODE_NAME")]
-    node_name: Option<String>,
-    #[command(flatten)]
-    api: ApiArgs,
-}
-
 /// Why a command failed.
 #[derive(Debug, thiserror::Error)]
 enum Failure {
@@ -167,7 +106,7 @@ enum Failure {
     #[error("after {limit} ms: {missing}", limit = API_LIMIT.as_millis())]
     Api { missing: String },
     #[error("remove the node's annotations: {0}")]
-    Withdraw(#[from] kube::Error),
+    Withdraw(String),
     #[error(transparent)]
     Southbound(#[from] SouthboundError),
     #[error("lock-down: {0}")]
@@ -330,137 +269,12 @@ impl Verb {
     }
 }
 
-impl CleanupArgs {
-    async fn run(self) -> Result<ExitCode, Failure> {
-        let goal = Goal {
-            settings: None,
-            take_over: false,
-            api_server: None,
-            uplink: None,
-        };
-        let name = settings::node_name(self.node_name)?;
-        let access = self.api.access().filter(|_| self.cluster);
-        let client = match access {
-            Some(access) => Some(podwire_apiserver::client(&access).await?),
-            None => None,
-        };
-        let places = self.places.check()?;
-        let journal = hold(&places, self.wait, pin!(ended()?)).await?;
-        let mut node = Node::with_journal(goal, &places, journal).await?;
-        let chassis = node.look().await?.actual.switch.chassis();
-        let done = node.cleanup(self.force).await?;
-        report(&done, &node)?;
-        if let Some(client) = client {
-            let count = announce::withdraw(&client, &name).await?;
-            say(&format!("removed {count} annotations of node {name}\n"))?;
-        }
-        if let Some(chassis) = chassis.filter(|_| self.cluster) {
-            // ovn-controller has left: the removed key told it to.
-            let text = match chassis.delete().await? {
-                0 => format!("no chassis {} in the southbound database\n", chassis.name),
-                _ => format!(
-                    "removed chassis {} from the southbound database\n",
-                    chassis.name
-                ),
-            };
-            say(&text)?;
-        }
-        Ok(ExitCode::SUCCESS)
-    }
-}
-
-impl RunArgs {
-    /// Opens the log and drops the privileges that are not needed, while there is one thread.
-    fn prepare(&self, surroundings: &Surroundings<'_>) -> Result<(), Failure> {
-        tracing_subscriber::fmt()
-            .with_env_filter(EnvFilter::new(&self.log))
-            .with_writer(std::io::stderr)
-            .with_ansi(std::io::stderr().is_terminal())
-            .init();
-        let Wanted {
-            settings,
-            places,
-            api,
-            ..
-        } = &self.wanted;
-        let mut given = vec![("--mode", format!("{:?}", settings.mode).to_lowercase())];
-        given.push(("--ovsdb", places.ovsdb.clone()));
-        given.extend(settings.ovn_remote.clone().map(|it| ("--ovn-remote", it)));
-        given.extend(api.server());
-        let given = given.into_iter().map(|(flag, value)| {
-            let origin = (surroundings.origin)(flag);
-            format!("{flag} {value}{origin}")
-        });
-        tracing::info!(settings = given.collect::<Vec<_>>().join(", "), "starting");
-        let places = places.clone().check()?;
-        let held = privileges(&places).keep(self.seccomp)?;
-        tracing::info!(%held, "dropped all other privileges");
-        Ok(())
-    }
-
-    async fn run(self, surroundings: &Surroundings<'_>) -> Result<ExitCode, Failure> {
-        let metrics_address = self.metrics_address.as_deref().map(loopback).transpose()?;
-        let (goal, access, places) = self.wanted.check(surroundings).await?;
-        let signals = ended()?;
-        let starter = self.until_stdin_ends.then(starter).transpose();
-        let mut starter = starter.map_err(Failure::Signals)?;
-        let stop = async move {
-            tokio::select! {
-                () = signals => {}
-                () = starter_ended(&mut starter) => return,
-            }
-            if let Some(starter) = &mut starter {
-                // This tells it that nothing has failed.
-                let _ = starter.write(b"\n").await;
-            }
-        };
-        raise_descriptor_limit().map_err(Failure::Descriptors)?;
-        let kept = Kept::open(&places.directory);
-        let mut pages = JoinSet::new();
-        if let Some(address) = metrics_address {
-            let listener = http::listen(address);
-            let listener = listener.map_err(|source| Failure::Listen { address, source })?;
-            let metrics = kept.metrics();
-            let page = move |request: Request<_>| ready(metrics.page(request.uri().path()));
-            pages.spawn(http::serve(listener, Arc::default(), page));
-        }
-        let settings = goal.settings.as_ref();
-        let watch = match (access, settings) {
-            (Some(access), Some(settings)) => {
-                Some(Watch::start(&access, &settings.node_name, settings.mode).await?)
-            }
-            _ => None,
-        };
-        let mut stop = pin!(stop);
-        let journal = hold(&places, self.standby, stop.as_mut()).await?;
-        let node = Node::with_journal(goal, &places, journal).await?;
-        run::run(node, kept, watch, surroundings, stop).await?;
-        Ok(ExitCode::SUCCESS)
-    }
-}
-
 /// Looks without changing anything.
 async fn look(goal: &Goal, places: &Places) -> Result<(Look, Journal), NodeError> {
     let journal = Journal::read(&places.directory)?;
     let connections = Connections::open(places, goal).await?;
     let look = connections.look(goal, journal.undos(), None).await?;
     Ok((look, journal))
-}
-
-/// The process that started this one, by standard input.
-fn starter() -> std::io::Result<UnixStream> {
-    let socket = std::io::stdin().as_fd().try_clone_to_owned()?;
-    let socket = std::os::unix::net::UnixStream::from(socket);
-    socket.set_nonblocking(true)?;
-    UnixStream::from_std(socket)
-}
-
-/// Waits until that process ends; without one, for ever.
-async fn starter_ended(starter: &mut Option<UnixStream>) {
-    match starter {
-        Some(stream) => while stream.read(&mut [0]).await.is_ok_and(|length| length > 0) {},
-        None => std::future::pending().await,
-    }
 }
 
 /// Completes when a signal asks the process to end. Otherwise a container's first process ignores
