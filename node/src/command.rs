@@ -272,7 +272,10 @@ impl Verb {
 /// Looks without changing anything.
 async fn look(goal: &Goal, places: &Places) -> Result<(Look, Journal), NodeError> {
     let journal = Journal::read(&places.directory)?;
-    let connections = Connections::open(places, goal).await?;
+    let mut connections = Connections::open(places, goal).await?;
+    if let Some(settings) = goal.settings.as_ref() {
+        connections.ask_southbound(settings).await?;
+    }
     let look = connections.look(goal, journal.undos(), None).await?;
     Ok((look, journal))
 }

@@ -138,6 +138,11 @@ impl Events {
         self.links = links;
     }
 
+    /// Sets the databases.
+    pub(crate) fn databases<'a>(&mut self, clients: impl Iterator<Item = &'a Client>) {
+        self.databases = clients.map(Client::subscribe).collect();
+    }
+
     /// Waits until something has happened that may concern an item of podwire's, and returns it
     /// with all that comes at the same time.
     pub(crate) async fn next(&mut self) -> io::Result<Changes> {

@@ -97,12 +97,11 @@ impl Node {
         let is_plain = settings.is_some_and(|settings| settings.mode == Mode::Plain);
         let mut files = vec![journal.file()];
         files.extend(is_plain.then(|| AGENT_FILE.into()));
-        let clients = std::iter::once(&connections.client).chain(&connections.southbound);
         let signals = match &connections.firewalld {
             Some(firewalld) => firewalld.signals().await.ok(),
             None => None,
         };
-        let events = Events::listen(clients, connections.port, &files, signals)?;
+        let events = Events::listen(connections.databases(), connections.port, &files, signals)?;
         let machine = Machine {
             client: connections.client.clone(),
             southbound: connections.southbound.clone(),
@@ -296,6 +295,13 @@ impl Node {
             others: others.filter_map(index).collect(),
             networks: settings.map(Settings::networks).unwrap_or_default(),
         });
+        let asks = look.plan.asks_southbound;
+        if asks != self.connections.southbound.is_some() {
+            let settings = settings.filter(|_| asks).cloned();
+            self.connections.follow_southbound(settings.as_ref())?;
+            self.machine.southbound = self.connections.southbound.clone();
+            self.events.databases(self.connections.databases());
+        }
         self.tables = Some((look.actual.table.clone(), look.actual.services));
         self.switch = look.actual.switch.clone();
         Ok(look)

@@ -5,7 +5,7 @@ use std::io;
 use std::time::Duration;
 
 use netlink_sys::AsyncSocket as _;
-use podwire_ovs::client::{Client, ClientConfig, RemoteError, WaitError};
+use podwire_ovs::client::{Client, ClientConfig, WaitError};
 use podwire_ovs::vswitch::DATABASE;
 use tokio::time::Instant;
 
@@ -16,7 +16,7 @@ use crate::items::{Actual, File, Item, SwitchSeen, Sysctl, Tables, Undo};
 use crate::overlap::InUse;
 use crate::plan::{Plan, drop_in};
 use crate::servers::{Server, addresses, database, name_servers};
-use crate::settings::{Places, Settings};
+use crate::settings::{Mode, Places, Settings};
 use crate::southbound;
 
 /// Time limit of the database's answer.
@@ -82,14 +82,6 @@ impl Connections {
             let remote = places.ovsdb.to_string();
             return Err(LookError::Database { remote, source });
         }
-        let southbound = settings.and_then(|settings| southbound(settings, &client));
-        let southbound = southbound
-            .transpose()
-            .map_err(|error| LookError::Plan(format!("ovn-remote: {error}")))?;
-        if let Some(southbound) = &southbound {
-            // One that does not answer yet is waited for like everything that others provide.
-            let _ = southbound.synced(Instant::now() + southbound::LIMIT).await;
-        }
         let mut servers: Vec<Server> = goal.api_server.clone().into_iter().collect();
         if let Some(settings) = settings {
             let seen = switch(&client, None);
@@ -111,14 +103,55 @@ impl Connections {
         // Otherwise the socket gets a port only when it sends something.
         let address = connection.socket_mut().socket_mut().bind_auto()?;
         tokio::spawn(connection);
-        Ok(Self {
+        let mut connections = Self {
             client,
-            southbound,
+            southbound: None,
             firewalld: Firewalld::connect().await,
             servers: addresses(&servers).await,
             handle,
             port: address.port_number(),
-        })
+        };
+        if let Some(settings) = settings.filter(|settings| settings.encap_port.is_some()) {
+            connections.ask_southbound(settings).await?;
+        }
+        Ok(connections)
+    }
+
+    /// Follows the southbound database, or no longer: each of its clients costs all nodes'.
+    pub(crate) fn follow_southbound(
+        &mut self,
+        settings: Option<&Settings>,
+    ) -> Result<(), LookError> {
+        self.southbound = None;
+        let settings = settings.filter(|settings| settings.mode == Mode::Ovn);
+        if let Some((settings, remotes)) = settings.and_then(|it| Some((it, self.remotes(it)?))) {
+            let tls = settings.tls.clone().or_else(|| self.switch().tls());
+            let client = southbound::follow(&remotes, tls);
+            let failed = |error| LookError::Plan(format!("ovn-remote: {error}"));
+            self.southbound = Some(client.map_err(failed)?);
+        }
+        Ok(())
+    }
+
+    /// Follows it, and waits for its answer for a moment. One that does not answer yet is waited
+    /// for like everything that others provide.
+    pub(crate) async fn ask_southbound(&mut self, settings: &Settings) -> Result<(), LookError> {
+        self.follow_southbound(Some(settings))?;
+        if let (Some(client), Some(remotes)) = (&self.southbound, self.remotes(settings)) {
+            southbound::await_first(client, &remotes).await;
+        }
+        Ok(())
+    }
+
+    /// The southbound database's remotes.
+    fn remotes(&self, settings: &Settings) -> Option<String> {
+        let key = || self.switch().keys.remove("ovn-remote");
+        settings.ovn_remote.clone().or_else(key)
+    }
+
+    /// Open vSwitch's database and, if podwire has something in it, the southbound one.
+    pub(crate) fn databases(&self) -> impl Iterator<Item = &Client> {
+        std::iter::once(&self.client).chain(&self.southbound)
     }
 
     /// The present state of the switch's database.
@@ -184,14 +217,4 @@ impl Connections {
             findings,
         })
     }
-}
-
-/// The southbound database, if the plan has an item in it and its remote is known.
-fn southbound(settings: &Settings, client: &Client) -> Option<Result<Client, RemoteError>> {
-    settings.encap_port?;
-    let seen = switch(client, None);
-    let remote = settings.ovn_remote.as_deref();
-    let remote = remote.or(seen.keys.get("ovn-remote").map(String::as_str))?;
-    let tls = settings.tls.clone().or_else(|| seen.tls());
-    Some(southbound::follow(remote, tls))
 }

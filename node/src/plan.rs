@@ -12,7 +12,8 @@ use ipnet::IpNet;
 
 use crate::firewall::Table;
 use crate::items::{
-    Actual, Address, Claim, Item, Key, LinkUp, Neighbour, Port, Route, Ssl, Sysctl, TunnelPort,
+    Actual, Address, Claim, ENCAP_IP, Item, Key, LinkUp, Neighbour, PROBE, Port, Route, SOON, Ssl,
+    Sysctl, TunnelPort,
 };
 use crate::settings::{Mode, Settings, least_mtu};
 use crate::subnet::{gateway, management};
@@ -31,6 +32,8 @@ pub(crate) struct Plan {
     pub(crate) uplink: Option<String>,
     /// Remarks for the operator about how the plan came about.
     pub(crate) verdict: Vec<String>,
+    /// Whether it has something to do in the southbound database.
+    pub(crate) asks_southbound: bool,
     /// Settings that take what the machine needs for itself.
     pub(crate) conflicts: Vec<Conflict>,
 }
@@ -181,18 +184,24 @@ impl Plan {
             true => Claim::Yield,
         };
         key("ovn-encap-type", "geneve", Claim::Yield);
-        key("ovn-encap-ip", encap_ips, claim);
-        for (tuned, value) in TUNED {
+        key(ENCAP_IP, encap_ips, claim);
+        let is_unregistered = actual.switch.is_unregistered(encap_ips);
+        let value = |key: &str, value| match key {
+            PROBE if is_unregistered => SOON,
+            _ => value,
+        };
+        for (tuned, tuning) in TUNED {
             if !settings.ovn_options.contains_key(tuned) {
-                key(tuned, value, Claim::Yield);
+                key(tuned, value(tuned, tuning), Claim::Yield);
             }
         }
-        for (option, value) in &settings.ovn_options {
-            key(option, value, Claim::Replace);
+        for (option, set) in &settings.ovn_options {
+            key(option, value(option, set), Claim::Replace);
         }
         for (network, bridge) in &settings.bridge_mappings {
             key(&format!("{MAPPING}{network}"), bridge, Claim::Refuse);
         }
+        self.asks_southbound = is_unregistered || settings.encap_port.is_some();
         if let Some(port) = settings.encap_port {
             let chassis = actual.key("system-id").unwrap_or(chassis).to_owned();
             self.items
@@ -316,7 +325,7 @@ fn uplink(settings: &Settings, actual: &Actual) -> Result<Uplink, String> {
 const TUNED: [(&str, &str); 5] = [
     // In milliseconds and seconds; with ovn-controller's default of 5 s, a busy southbound database
     // can lose all of its clients at once.
-    ("ovn-remote-probe-interval", "100000"),
+    (PROBE, "100000"),
     ("ovn-openflow-probe-interval", "180"),
     // Conditional monitoring costs the southbound database more than it saves the nodes.
     ("ovn-monitor-all", "true"),

@@ -70,6 +70,7 @@ impl Chassis {
 pub(crate) struct EndSeen {
     pub(crate) uuid: Uuid,
     pub(crate) chassis: String,
+    pub(crate) ip: String,
     /// The UDP port; None for the default.
     pub(crate) port: Option<String>,
 }
@@ -78,7 +79,7 @@ pub(crate) struct EndSeen {
 pub(crate) fn follow(remotes: &str, tls: Option<TlsKeys>) -> Result<Client, RemoteError> {
     let ends = TableSpec {
         name: ENCAP,
-        columns: &["chassis_name", "options"],
+        columns: &["chassis_name", "ip", "options"],
         indexes: &[],
     };
     let mut remotes = Remote::parse_list(remotes)?.into_iter();
@@ -97,6 +98,7 @@ pub(crate) fn ends(client: &Client) -> Vec<EndSeen> {
         let rows = db.rows(ENCAP).map(|row| EndSeen {
             uuid: row.uuid(),
             chassis: row.str("chassis_name").unwrap_or_default().to_owned(),
+            ip: row.str("ip").unwrap_or_default().to_owned(),
             port: row.map("options").str(PORT).map(str::to_owned),
         });
         rows.collect()
@@ -164,6 +166,16 @@ async fn with<T>(
         })
     });
     select_ok(tasks).await.map(|(done, _)| done)
+}
+
+/// Waits for a moment until the first of a cluster's members answers a client; no longer than it
+/// takes to see that none can.
+pub(crate) async fn await_first(client: &Client, remotes: &str) {
+    let remotes = Remote::parse_list(remotes).unwrap_or_default();
+    let reached = remotes.iter().map(|remote| Box::pin(reach(remote)));
+    if !remotes.is_empty() && select_ok(reached).await.is_ok() {
+        let _ = client.synced(Instant::now() + LIMIT).await;
+    }
 }
 
 /// Fails at once if a server refuses or can't be reached: a client would retry until its deadline.

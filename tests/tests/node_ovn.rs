@@ -1,8 +1,10 @@
 //! A machine that `podwire node init` made a part of a real OVN network: what goes between the
 //! host, a pod, a service and the outside.
 
+use nix::sys::signal::Signal;
 use podwire_tests::ovn::{Central, OvnNode};
-use podwire_tests::traffic;
+use podwire_tests::{NodeRun, traffic};
+use serde_json::json;
 
 #[test]
 fn host_and_pod_reach_each_other_and_the_pod_reaches_the_outside() {
@@ -119,4 +121,63 @@ fn a_machine_that_is_another_s_twin_is_refused_before_anything_is_changed() {
         "{planned:?}"
     );
     assert_eq!(planned.status.code(), Some(0), "{planned:?}");
+}
+
+#[test]
+fn other_nodes_learn_a_changed_address_soon_and_until_then_show_says_that_they_do_not() {
+    let central = Central::start();
+    let node = central.node_without_controller("node-a", 1);
+    node.make_bridge();
+    node.run("ip", "route add default via 172.31.0.1");
+    node.start_controller();
+    let arguments = |verb| {
+        format!(
+            "node {verb} --mode ovn --node-name node-a --node-subnet 10.128.1.0/24 \
+             --ovn-remote tcp:172.31.0.1:6642"
+        )
+    };
+    let run = NodeRun::start(&node, arguments("run"));
+    central.await_chassis("node-a");
+    let probe = || {
+        let rows = node.ovsdb_rows("Open_vSwitch");
+        rows[0]["external_ids"]["ovn-remote-probe-interval"].clone()
+    };
+    assert_eq!(probe(), json!("100000"));
+    node.podwire(arguments("show")).success("podwire node show");
+
+    // Its connection is from the former address, and it has something to say by it.
+    node.signal_controller(Signal::SIGSTOP);
+    let uplink = node.uplink();
+    node.run("ip", format!("address add 172.31.0.77/24 dev {uplink}"));
+    node.run("ip", format!("address del 172.31.0.2/24 dev {uplink}"));
+    node.run("ip", "route replace default via 172.31.0.1");
+    run.await_log(
+        "changed with the machine: external_ids:ovn-encap-ip = 172.31.0.77",
+        1,
+    );
+    run.await_state("STATUS=waiting for ovn-controller");
+    assert_eq!(probe(), json!("5000"));
+    let shown = node.podwire(arguments("show"));
+    assert_eq!(shown.status.code(), Some(2), "{shown:?}");
+    let stale = "missing  external_ids:ovn-encap-ip = 172.31.0.77 (ovn-controller";
+    assert!(shown.stdout.contains(stale), "{shown:?}");
+
+    node.signal_controller(Signal::SIGCONT);
+    let is_known = || {
+        let conditions = json!([
+            ["chassis_name", "==", "node-a"],
+            ["ip", "==", "172.31.0.77"]
+        ]);
+        central
+            .southbound()
+            .wait("Encap", conditions, "!=", &["ip"], json!([]))
+    };
+    // Two probes without an answer may take longer than one limit, on a busy machine.
+    is_known()
+        .or_else(|_| is_known())
+        .expect("the address in the southbound database");
+    run.await_state("STATUS=all");
+    assert_eq!(probe(), json!("100000"));
+    node.podwire(arguments("show")).success("podwire node show");
+    assert!(run.stop().success());
 }

@@ -12,7 +12,7 @@ use netlink_packet_route::route::{RouteMessage, RouteProtocol, RouteScope};
 use rtnetlink::{AddressMessageBuilder, RouteMessageBuilder};
 use serde::{Deserialize, Serialize};
 
-use super::{Actual, CHANGE, Change, Item, Kind, NEW, State, View, link, request};
+use super::{Actual, CHANGE, Change, ENCAP_IP, Item, Kind, NEW, State, View, link, request};
 use crate::{LINK, PROTOCOL};
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -61,9 +61,8 @@ impl AddressSeen {
 impl Actual {
     /// The tunnels' address that podwire has set.
     pub(crate) fn tunnels_address(&self) -> Option<IpAddr> {
-        let key = "ovn-encap-ip";
-        let ours = self.switch.owned.contains_key(key);
-        self.key(key).filter(|_| ours)?.parse().ok()
+        let ours = self.switch.owned.contains_key(ENCAP_IP);
+        self.key(ENCAP_IP).filter(|_| ours)?.parse().ok()
     }
 
     /// The link with that address, if packets still leave by it.

@@ -1,7 +1,7 @@
 //! Keys of the switch's row: of its `external_ids` and `other_config`, and entries of its bridge
 //! mappings.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use podwire_ovs::replica::Row;
 use podwire_ovs::transact::{Condition, Transaction};
@@ -76,6 +76,36 @@ pub(crate) enum KeyChange {
 /// The key of the bridges of physical networks.
 pub(crate) const MAPPINGS: &str = "ovn-bridge-mappings";
 
+/// The key of the tunnels' addresses, separated by commas.
+pub(crate) const ENCAP_IP: &str = "ovn-encap-ip";
+
+/// The key of the interval, in milliseconds, after which ovn-controller probes an idle connection
+/// to the southbound database; it gives it up after another. [`SOON`] is OVN's default, and also
+/// records that podwire has changed the tunnels' address: ovn-controller's connection may be from
+/// the former one, and hang.
+pub(crate) const PROBE: &str = "ovn-remote-probe-interval";
+pub(crate) const SOON: &str = "5000";
+
+impl SwitchSeen {
+    /// Whether the southbound database has other addresses of this chassis' tunnels than these; if
+    /// it does not say, whether podwire has changed them and has not seen them there since.
+    pub(crate) fn is_unregistered(&self, ips: &str) -> bool {
+        let key = |key: &str| self.keys.get(key).map(String::as_str);
+        let chassis = key("system-id").unwrap_or_default();
+        let ips = match self.owned.contains_key(ENCAP_IP) {
+            true => ips,
+            false => key(ENCAP_IP).unwrap_or(ips),
+        };
+        let Some(ends) = &self.ends else {
+            let is_changed = key(ENCAP_IP).is_some_and(|before| before != ips);
+            return is_changed || key(PROBE) == Some(SOON) && self.owned.contains_key(PROBE);
+        };
+        let ends = ends.iter().filter(|end| end.chassis == chassis);
+        let registered: BTreeSet<&str> = ends.map(|end| end.ip.as_str()).collect();
+        !registered.is_empty() && registered != ips.split(',').collect()
+    }
+}
+
 impl Kind for Key {
     fn identity(&self) -> String {
         match self.key.starts_with(CONFIG) {
@@ -90,14 +120,23 @@ impl Kind for Key {
 
     fn state(&self, view: &View<'_>) -> State {
         let Self { key, value, claim } = self;
-        if view.actual.switch.root.is_none() {
+        let switch = &view.actual.switch;
+        if switch.root.is_none() {
             let awaited = "the database has no row of Open_vSwitch: start Open vSwitch by its own \
                            script, or run ovs-vsctl init";
             return State::Waits(awaited.to_owned());
         }
-        let ours = view.actual.switch.owned.contains_key(key);
+        let ours = switch.owned.contains_key(key);
         view.of_switch(match view.actual.key(key) {
             None => State::Missing,
+            Some(seen) if seen == value && key == ENCAP_IP && switch.is_unregistered(value) => {
+                State::Waits(match switch.ends {
+                    Some(_) => "ovn-controller, whose connection to the southbound database may \
+                                be from the former address: it registers this one soon"
+                        .to_owned(),
+                    None => "the southbound database, which does not answer".to_owned(),
+                })
+            }
             Some(seen) if seen == value => State::Well { ours },
             Some(seen) if ours || view.take_over => State::Differs(seen.to_owned()),
             Some(seen) => match claim {

@@ -36,7 +36,8 @@ pub(crate) use bridge::{Bridge, BridgeSeen};
 pub(crate) use file::File;
 pub(crate) use former::Former;
 pub(crate) use key::{
-    Claim, Key, KeyChange, Own, Owned, seen as keys_seen, transaction as keys_transaction,
+    Claim, ENCAP_IP, Key, KeyChange, Own, Owned, PROBE, SOON, seen as keys_seen,
+    transaction as keys_transaction,
 };
 pub(crate) use link::{LinkSeen, LinkUp};
 pub(crate) use neighbour::{Neighbour, NeighbourSeen};
