@@ -1,10 +1,10 @@
 //! Publishes this node to the control plane: annotations of its Node, with the names and in the
 //! formats of ovn-kubernetes.
 
-use futures_util::FutureExt as _;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use k8s_openapi::api::core::v1::Node;
 use kube::api::Patch;
 use kube::{Api, Client, ResourceExt as _};

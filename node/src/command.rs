@@ -276,7 +276,7 @@ async fn look(goal: &Goal, places: &Places) -> Result<(Look, Journal), NodeError
     if let Some(settings) = goal.settings.as_ref() {
         connections.ask_southbound(settings).await?;
     }
-    let look = connections.look(goal, journal.undos(), None).await?;
+    let look = connections.look(goal, &journal, None).await?;
     Ok((look, journal))
 }
 

@@ -29,11 +29,12 @@ use rtnetlink::MulticastGroup;
 use tokio::net::unix::pipe;
 use tokio::sync::watch;
 
+use crate::actual::gateway;
 use crate::firewalld::Signals;
 use crate::items::destination;
 use crate::overlap::overlap;
 use crate::wire::{NFGENMSG, attributes, messages};
-use crate::{PROTOCOL, nft};
+use crate::{PROTOCOL, firewall, nft};
 
 /// What has happened since the last look.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -44,6 +45,8 @@ pub(crate) struct Changes {
     pub(crate) processes: BTreeSet<String>,
     /// Who changed podwire's nftables tables.
     pub(crate) firewall: BTreeSet<String>,
+    /// They have written a rule or a chain of the services' table, and not just elements.
+    pub(crate) rules: bool,
     /// The switch's database has changed.
     pub(crate) switch: bool,
 }
@@ -95,6 +98,8 @@ const NFTABLES: u8 = 10;
 /// linux/netfilter/nf_tables.h: NFT_MSG_NEWGEN, NFTA_GEN_PROC_PID, NFTA_GEN_PROC_NAME, and the
 /// attribute in which every object names its table.
 const NEW_GENERATION: u8 = 15;
+/// NFT_MSG_NEWTABLE, NFT_MSG_NEWCHAIN, NFT_MSG_NEWRULE: what a comment does not tell.
+const WRITES_RULES: [u8; 3] = [0, 3, 6];
 const GENERATION_PID: u16 = 2;
 const GENERATION_NAME: u16 = 3;
 const OBJECTS_TABLE: u16 = 1;
@@ -133,14 +138,14 @@ impl Events {
         })
     }
 
-    /// Sets the relevant links.
-    pub(crate) fn links_are(&mut self, links: Links) {
-        self.links = links;
-    }
-
     /// Sets the databases.
     pub(crate) fn databases<'a>(&mut self, clients: impl Iterator<Item = &'a Client>) {
         self.databases = clients.map(Client::subscribe).collect();
+    }
+
+    /// Sets the relevant links.
+    pub(crate) fn links_are(&mut self, links: Links) {
+        self.links = links;
     }
 
     /// Waits until something has happened that may concern an item of podwire's, and returns it
@@ -175,8 +180,10 @@ impl Events {
                         return Ok(());
                     }
                 }
-                by = self.firewall.next() => {
-                    changes.firewall.insert(by?);
+                change = self.firewall.next() => {
+                    let (by, rules) = change?;
+                    changes.firewall.insert(by);
+                    changes.rules |= rules;
                     return Ok(());
                 }
                 () = firewalld_told(&mut self.firewalld) => {
@@ -248,16 +255,22 @@ fn concerns(message: &NetlinkMessage<RouteNetlinkMessage>, links: &Links) -> boo
         RouteNetlinkMessage::NewNeighbour(it) | RouteNetlinkMessage::DelNeighbour(it) => {
             links.own.contains(&it.header.ifindex)
         }
+        // An uplink may have any number of others' routes, which change all the time.
         RouteNetlinkMessage::NewRoute(it) | RouteNetlinkMessage::DelRoute(it) => {
+            let is_in = |net: IpNet| links.networks.iter().any(|it| overlap(it, &net));
             let is_of = |attribute: &RouteAttribute| match attribute {
-                RouteAttribute::Oif(link) => links.contain(*link),
-                _ => false,
+                RouteAttribute::Oif(link) => links.own.contains(link),
+                RouteAttribute::MultiPath(hops) => hops.iter().any(|hop| {
+                    let is_via =
+                        |it: &RouteAttribute| gateway(it).is_some_and(|ip| is_in(ip.into()));
+                    links.own.contains(&hop.interface_index) || hop.attributes.iter().any(is_via)
+                }),
+                attribute => gateway(attribute).is_some_and(|ip| is_in(ip.into())),
             };
             it.header.protocol == RouteProtocol::Other(PROTOCOL)
                 || it.header.destination_prefix_length == 0
                 || it.attributes.iter().any(is_of)
-                || destination(it)
-                    .is_some_and(|net| links.networks.iter().any(|it| overlap(it, &net)))
+                || destination(it).is_some_and(is_in)
         }
         _ => false,
     }
@@ -380,6 +393,8 @@ struct FirewallNotices {
     /// The netlink port of whoever has changed podwire's table since the last generation: in its
     /// process' PID namespace, its process id.
     port: Option<u32>,
+    /// Whether a rule or a chain of the services' table was written.
+    rules: bool,
 }
 
 impl FirewallNotices {
@@ -387,15 +402,16 @@ impl FirewallNotices {
         Ok(Self {
             notices: Notices::listen(NETLINK_NETFILTER, &[NFTABLES_GROUP])?,
             port: None,
+            rules: false,
         })
     }
 
     /// Waits until somebody else's transaction has changed a table of podwire's, and returns whose
-    /// it was.
-    async fn next(&mut self) -> io::Result<String> {
+    /// it was, and whether it has written rules of services.
+    async fn next(&mut self) -> io::Result<(String, bool)> {
         loop {
             let Some(bytes) = self.notices.next().await? else {
-                return Ok("somebody".to_owned());
+                return Ok(("somebody".to_owned(), false));
             };
             if let Some(by) = self.read(&bytes) {
                 return Ok(by);
@@ -403,8 +419,9 @@ impl FirewallNotices {
         }
     }
 
-    fn read(&mut self, bytes: &[u8]) -> Option<String> {
-        let mut by = None;
+    fn read(&mut self, bytes: &[u8]) -> Option<(String, bool)> {
+        let mut by: Option<String> = None;
+        let mut written = false;
         for (kind, port, message) in messages(bytes) {
             let [message_type, subsystem] = kind.to_le_bytes();
             if subsystem != NFTABLES {
@@ -417,13 +434,19 @@ impl FirewallNotices {
                 Some(String::from_utf8_lossy(value).into_owned())
             };
             if message_type != NEW_GENERATION {
-                if text(OBJECTS_TABLE).is_some_and(|table| is_ours(&table)) {
+                let table = text(OBJECTS_TABLE).unwrap_or_default();
+                if is_named(&table, firewall::NAME) {
                     self.port = Some(port);
+                } else if is_named(&table, nft::SERVICES) {
+                    self.port = Some(port);
+                    self.rules |= WRITES_RULES.contains(&message_type);
                 }
             } else if let Some(port) = self.port.take() {
+                let rules = std::mem::take(&mut self.rules);
                 if nft::was_ours(port) {
                     continue;
                 }
+                written |= rules;
                 let pid = attributes().find(|(kind, _)| *kind == GENERATION_PID);
                 let pid = pid.and_then(|(_, value)| value.try_into().ok());
                 let pid = pid.map(u32::from_be_bytes);
@@ -434,13 +457,50 @@ impl FirewallNotices {
                 };
             }
         }
-        by
+        by.map(|by| (by, written))
     }
 }
 
-/// Whether a table with this name is podwire's.
-fn is_ours(table: &str) -> bool {
-    let ours = [crate::firewall::NAME, crate::nft::SERVICES];
-    ours.iter()
-        .any(|name| name.split_once(' ').is_some_and(|(_, name)| name == table))
+/// Whether a table has the name in this one's family and name.
+fn is_named(table: &str, name: &str) -> bool {
+    name.split_once(' ').is_some_and(|(_, name)| name == table)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+
+    use rtnetlink::RouteMessageBuilder;
+
+    use super::*;
+
+    #[test]
+    fn a_route_calls_for_a_look_only_if_it_may_concern_the_pod_network() {
+        let (uplink, management) = (2, 7);
+        let links = Links {
+            names: BTreeSet::new(),
+            own: vec![management],
+            others: [uplink, management].into(),
+            networks: vec!["10.244.0.0/16".parse().unwrap()],
+        };
+        let concerns = |destination: &str, via: Option<&str>, link: u32| {
+            let destination: IpNet = destination.parse().unwrap();
+            let mut route = RouteMessageBuilder::<IpAddr>::new()
+                .destination_prefix(destination.addr(), destination.prefix_len())
+                .unwrap()
+                .output_interface(link);
+            if let Some(via) = via {
+                route = route.gateway(via.parse().unwrap()).unwrap();
+            }
+            let message = RouteNetlinkMessage::NewRoute(route.build());
+            super::concerns(&NetlinkMessage::from(message), &links)
+        };
+        // Such as those that a routing daemon learns, thousands of them.
+        assert!(!concerns("203.0.113.0/24", Some("192.0.2.1"), uplink));
+        assert!(!concerns("203.0.113.0/24", None, 9));
+        assert!(concerns("0.0.0.0/0", Some("192.0.2.1"), 9));
+        assert!(concerns("203.0.113.0/24", None, management));
+        assert!(concerns("10.244.7.0/24", Some("192.0.2.1"), uplink));
+        assert!(concerns("203.0.113.0/24", Some("10.244.3.1"), uplink));
+    }
 }

@@ -21,6 +21,8 @@ use crate::items::Undo;
 pub(crate) struct Journal {
     directory: PathBuf,
     undos: Vec<Undo>,
+    /// The digest of podwire's nftables table, as nft listed it after podwire wrote it.
+    table: Option<String>,
     /// None for a reader.
     lock: Option<Flock<File>>,
     /// Number of files written or removed.
@@ -51,6 +53,7 @@ pub(crate) enum JournalError {
 }
 
 const FILE: &str = "journal";
+const TABLE: &str = "table";
 
 impl Journal {
     /// Reads the entries, without a lock.
@@ -76,6 +79,7 @@ impl Journal {
         Ok(Self {
             directory: directory.to_owned(),
             undos,
+            table: fs::read_to_string(directory.join(TABLE)).ok(),
             lock: None,
             writes: 0,
         })
@@ -137,8 +141,24 @@ impl Journal {
         if length != complete.len() as u64 {
             warn!("the role's record was removed or cut off, and is written again");
             fs::write(&path, &complete).map_err(failed("write", &path))?;
+            self.record_table(self.table.clone());
         }
         Ok(())
+    }
+
+    pub(crate) fn table(&self) -> Option<&String> {
+        self.table.as_ref()
+    }
+
+    /// Records the digest of podwire's nftables table, or that it is not known.
+    pub(crate) fn record_table(&mut self, digest: Option<String>) {
+        let file = self.directory.join(TABLE);
+        // Without a record, the rules' comments are compared.
+        let _ = match &digest {
+            Some(digest) => fs::write(file, digest),
+            None => fs::remove_file(file),
+        };
+        self.table = digest;
     }
 
     pub(crate) fn file(&self) -> PathBuf {
@@ -187,6 +207,7 @@ impl Journal {
             }
             _ => self.undos.clear(),
         }
+        self.record_table(None);
         crate::kept::forget(&self.directory);
         self.writes += 1;
         Ok(())

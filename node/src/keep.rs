@@ -271,15 +271,14 @@ impl Node {
     pub(crate) async fn look(&mut self) -> Result<Look, NodeError> {
         self.machine.journal.restore()?;
         let known = self.tables.take();
-        let journal = self.machine.journal.undos();
-        let mut look = self
-            .connections
-            .look(&self.goal, journal, known.clone())
-            .await?;
+        let journal = &self.machine.journal;
+        let look = self.connections.look(&self.goal, journal, known.clone());
+        let mut look = look.await?;
         if self.moves_uplink(&look) {
-            let journal = self.machine.journal.undos();
+            let journal = &self.machine.journal;
             look = self.connections.look(&self.goal, journal, known).await?;
         }
+        self.record_table(&look);
         let index = |name: &str| look.actual.links.get(name).map(|link| link.index);
         let planned = look.plan.items.iter().filter_map(|item| match item {
             Item::Route(route) => Some(route.link.as_str()),
@@ -295,6 +294,7 @@ impl Node {
             others: others.filter_map(index).collect(),
             networks: settings.map(Settings::networks).unwrap_or_default(),
         });
+        self.tables = Some((look.actual.table.clone(), look.actual.services));
         let asks = look.plan.asks_southbound;
         if asks != self.connections.southbound.is_some() {
             let settings = settings.filter(|_| asks).cloned();
@@ -302,9 +302,19 @@ impl Node {
             self.machine.southbound = self.connections.southbound.clone();
             self.events.databases(self.connections.databases());
         }
-        self.tables = Some((look.actual.table.clone(), look.actual.services));
         self.switch = look.actual.switch.clone();
         Ok(look)
+    }
+
+    /// Records how nft lists the table that podwire has just written.
+    fn record_table(&mut self, look: &Look) {
+        let well = look.findings.iter().any(|finding| {
+            matches!(finding.item, Item::Table(_)) && finding.state == State::Well { ours: true }
+        });
+        let journal = &mut self.machine.journal;
+        if let (true, None, Some(seen)) = (well, journal.table(), &look.actual.table) {
+            journal.record_table(Some(seen.digest.clone()));
+        }
     }
 
     /// Keeps the uplink; follows the default route to another link once that alone has had one for
@@ -359,6 +369,7 @@ impl Node {
         };
         if steps.iter().any(of_table) {
             self.tables = None;
+            self.machine.journal.record_table(None);
         }
         self.machine.take(steps, actual).await
     }

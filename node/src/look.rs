@@ -13,6 +13,7 @@ use crate::actual::{ReadError, UNITS, switch, watched_tables};
 use crate::diff::{self, Finding};
 use crate::firewalld::{Firewalld, Rule};
 use crate::items::{Actual, File, Item, SwitchSeen, Sysctl, Tables, Undo};
+use crate::journal::Journal;
 use crate::overlap::InUse;
 use crate::plan::{Plan, drop_in};
 use crate::servers::{Server, addresses, database, name_servers};
@@ -163,7 +164,7 @@ impl Connections {
     pub(crate) async fn look(
         &self,
         goal: &Goal,
-        journal: &[Undo],
+        journal: &Journal,
         known: Option<Tables>,
     ) -> Result<Look, LookError> {
         let settings = goal.settings.as_ref();
@@ -174,6 +175,8 @@ impl Connections {
         let (client, handle) = (&self.client, &self.handle);
         let actual = Actual::all(client, southbound, firewalld, handle, interface, known);
         let mut actual = actual.await?;
+        actual.recorded_table = journal.table().cloned();
+        let journal = journal.undos();
         let kept = goal.uplink.clone().or_else(|| actual.tunnels_link());
         if let Some(kept) = kept.filter(|link| actual.links.contains_key(link)) {
             actual.default_link = Some(kept);

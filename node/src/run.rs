@@ -161,7 +161,7 @@ impl Keeper<'_> {
         };
         let mut not_taken: Vec<String> = invalid.iter().map(ToString::to_string).collect();
         if !changes.firewall.is_empty() {
-            self.services.look_again();
+            self.services.look_again(changes.rules);
         }
         let by = changes.clone();
         let mut failures: Vec<Failure> = Vec::new();

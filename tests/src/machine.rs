@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::failure::OrFail;
+use crate::failure::{OrFail, Step};
 use crate::process::{Finished, finish};
 use crate::words::Words;
 use crate::{NodeRun, TestNode, agent_binary, faulty_agent_binary};
@@ -30,6 +30,22 @@ const SETTINGS: [(&str, &[&str]); 6] = [
 #[derive(Debug)]
 pub struct Machine {
     node: TestNode,
+}
+
+/// Has the first rule with a comment in this table accept everything, under its old comment.
+#[track_caller]
+pub fn overwrite_rule(node: &TestNode, table: &str) {
+    let listed = node.run("nft", format!("-j list table inet {table}"));
+    let listed: Value = serde_json::from_str(&listed)
+        .step(|| "read nft's list")
+        .or_fail();
+    let objects = listed["nftables"].as_array().cloned().unwrap_or_default();
+    let mut rules = objects.iter().map(|object| &object["rule"]);
+    let marked = rules.find(|rule| rule["comment"].is_string());
+    let mut rule = marked.cloned().unwrap_or_default();
+    rule["expr"] = json!([{"accept": null}]);
+    let script = json!({"nftables": [{"replace": {"rule": rule}}]}).to_string();
+    node.run("sh", ["-c", &format!("echo '{script}' | nft -j -f -")]);
 }
 
 /// What is set on a machine, by what it is.

@@ -148,8 +148,8 @@ fn other_nodes_learn_a_changed_address_soon_and_until_then_show_says_that_they_d
     // Its connection is from the former address, and it has something to say by it.
     node.signal_controller(Signal::SIGSTOP);
     let uplink = node.uplink();
-    node.run("ip", format!("address add 172.31.0.77/24 dev {uplink}"));
     node.run("ip", format!("address del 172.31.0.2/24 dev {uplink}"));
+    node.run("ip", format!("address add 172.31.0.77/24 dev {uplink}"));
     node.run("ip", "route replace default via 172.31.0.1");
     run.await_log(
         "changed with the machine: external_ids:ovn-encap-ip = 172.31.0.77",

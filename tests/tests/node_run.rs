@@ -6,7 +6,7 @@ use std::process::Command;
 
 use podwire_tests::apiserver::{self, ApiServer, Request};
 use podwire_tests::http::get_from;
-use podwire_tests::machine::Machine;
+use podwire_tests::machine::{Machine, overwrite_rule};
 use podwire_tests::scrape::Scrape;
 use podwire_tests::{NodeRun, agent_binary};
 use serde_json::{Value, json};
@@ -139,6 +139,25 @@ fn every_item_that_somebody_deletes_or_changes_is_put_back() {
         .concat(),
     );
     before.assert_same(&machine.snapshot());
+}
+
+#[test]
+fn a_rule_that_is_another_under_its_old_comment_is_noticed() {
+    let machine = Machine::new();
+    let run = machine.start_run("");
+    overwrite_rule(machine.node(), "podwire-node");
+    run.await_log("put back nftables table inet podwire-node", 1);
+    machine.await_well();
+    assert!(run.stop().success());
+    // Also by one who comes later.
+    overwrite_rule(machine.node(), "podwire-node");
+    let (code, shown) = machine.show();
+    assert_eq!(code, Some(2), "{shown}");
+    machine.init("");
+    machine.await_well();
+    let again = machine.init("");
+    assert!(again.contains("0 steps: 0 changes"), "{again}");
+    machine.cleanup("");
 }
 
 #[test]
@@ -343,6 +362,10 @@ fn the_tunnels_end_follows_the_uplink_s_address_unless_it_is_named() {
     assert_eq!(encap(), json!("192.0.2.12"));
     assert_eq!(run.count("put back"), 0, "{}", run.log());
     run.stop();
+    // Without the southbound database, nobody knows whether it has the new address.
+    let (code, shown) = machine.show();
+    assert_eq!(code, Some(2), "{shown}");
+    machine.cleanup("");
 
     let run = machine.start_run("--encap-ip 192.0.2.12");
     move_to("192.0.2.12/24", "192.0.2.13/24");

@@ -128,7 +128,8 @@ fn of_route(message: &RouteMessage, names: &Names) -> Vec<InUse> {
         .collect()
 }
 
-fn gateway(attribute: &RouteAttribute) -> Option<IpAddr> {
+/// The gateway in a route's attribute.
+pub(crate) fn gateway(attribute: &RouteAttribute) -> Option<IpAddr> {
     match attribute {
         RouteAttribute::Gateway(address) => ip(address),
         RouteAttribute::Via(RouteVia::Inet(ip)) => Some((*ip).into()),

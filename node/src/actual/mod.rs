@@ -14,6 +14,7 @@ use crate::firewalld::{Firewalld, Rule};
 use crate::items::{Actual, TableSeen, Tables, read_sysctl};
 use crate::nft::{self, NftError};
 
+pub(crate) use in_use::gateway;
 pub(crate) use switch::{switch, tables as watched_tables};
 
 /// The units of Open vSwitch's daemons.

@@ -55,6 +55,8 @@ pub(crate) struct Actual {
     pub(crate) firewalld: Option<FirewalldSeen>,
     /// The nftables table; None if it does not exist.
     pub(crate) table: Option<TableSeen>,
+    /// The digest of the table as podwire has written it, if it is recorded.
+    pub(crate) recorded_table: Option<String>,
     /// Whether the table of services exists.
     pub(crate) services: bool,
 }

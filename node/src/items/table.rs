@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::{Actual, Change, Item, Kind, State, View};
-use crate::firewall::{NAME, Table, delete};
+use crate::firewall::{NAME, Table, delete, mark};
 use crate::nft::objects;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -15,6 +15,9 @@ pub(crate) struct TableSeen {
     chains: Vec<(String, String)>,
     /// Rules: chain and comment.
     rules: Vec<(String, String)>,
+    /// Of all that nft lists of it, except handles and counters. Only nft knows how it lists what
+    /// podwire has written; so what it lists at once afterwards is recorded, for comparison.
+    pub(crate) digest: String,
 }
 
 impl TableSeen {
@@ -34,11 +37,13 @@ impl TableSeen {
                 seen.rules.push(rule);
             }
         }
+        let lasting: Vec<Value> = objects(listed).filter_map(lasting).collect();
+        seen.digest = mark(&Value::from(lasting).to_string());
         seen
     }
 
     /// How it differs from what podwire has written, if it does.
-    fn difference(&self, wanted: &Table) -> Option<String> {
+    fn difference(&self, wanted: &Table, recorded: Option<&str>) -> Option<String> {
         if self.is_dormant {
             return Some("it is dormant".to_owned());
         }
@@ -55,8 +60,23 @@ impl TableSeen {
             rules
         };
         let is_it = seen == chains && of(&self.rules) == of(&wanted.marks());
+        let is_it = is_it && recorded.is_none_or(|digest| digest == self.digest);
         (!is_it).then(|| "its rules are others".to_owned())
     }
+}
+
+/// What stays the same of a listed object.
+fn lasting(object: &Value) -> Option<Value> {
+    let mut object = object.clone();
+    object.as_object_mut()?.remove("metainfo");
+    for kind in object.as_object_mut()?.values_mut() {
+        kind.as_object_mut()?.remove("handle");
+        let parts = kind.get_mut("expr").and_then(Value::as_array_mut);
+        for part in parts.into_iter().flatten() {
+            part.get_mut("counter").map(Value::take);
+        }
+    }
+    Some(object)
 }
 
 impl Kind for Table {
@@ -72,7 +92,7 @@ impl Kind for Table {
         let Some(seen) = &view.actual.table else {
             return State::Missing;
         };
-        match seen.difference(self) {
+        match seen.difference(self, view.actual.recorded_table.as_deref()) {
             None => State::Well { ours: true },
             Some(difference) => State::Differs(difference),
         }

@@ -37,6 +37,8 @@ pub(crate) struct Services {
     refused: BTreeMap<Name, Refused>,
     /// Whether it was once as planned.
     is_settled: bool,
+    /// Whether somebody has written its rules: their comments don't tell what they do.
+    is_overwritten: bool,
 }
 
 /// A service that nft refused.
@@ -58,9 +60,10 @@ pub(crate) enum Settled {
 }
 
 impl Services {
-    /// The table may have been changed by somebody.
-    pub(crate) fn look_again(&mut self) {
+    /// The table may have been changed by somebody, also its rules.
+    pub(crate) fn look_again(&mut self, rules: bool) {
         self.seen = None;
+        self.is_overwritten |= rules;
     }
 
     /// Number of fronts.
@@ -125,21 +128,26 @@ impl Services {
             Some(seen) => seen,
             None => nft::list(NAME).await?.map(|listed| read(&listed)),
         };
-        if seen.as_ref() == Some(&wanted) {
+        if seen.as_ref() == Some(&wanted) && !self.is_overwritten {
             self.seen = Some(seen);
             self.fronts = fronts.clone();
             self.is_settled = true;
             return Ok(Settled::Nothing);
         }
         let before = Contents::of(&self.fronts, pods, &here.addresses).seen();
-        let was_changed = looked && self.is_settled && seen.as_ref() != Some(&before);
-        let script = contents.script(seen.as_ref());
+        let is_other = self.is_overwritten || seen.as_ref() != Some(&before);
+        let was_changed = looked && self.is_settled && is_other;
+        let script = match self.is_overwritten {
+            true => contents.anew(),
+            false => contents.script(seen.as_ref()),
+        };
         if let Err(error) = nft::run("services' table", &script).await {
             // The actual state is not the one seen: create everything anew.
             warn!(%error, "creating the table of services again");
             nft::run("services' table", &contents.anew()).await?;
         }
         self.seen = Some(Some(wanted));
+        self.is_overwritten = false;
         let before = std::mem::replace(&mut self.fronts, fronts.clone());
         self.is_settled = true;
         self.forget(&before).await;

@@ -5,6 +5,7 @@ use std::net::TcpStream;
 use std::process::Command;
 
 use podwire_tests::apiserver::Request;
+use podwire_tests::machine::overwrite_rule;
 use podwire_tests::{agent_binary, traffic};
 use serde_json::{Value, json};
 
@@ -190,6 +191,22 @@ fn metrics(host: &Host<'_>) -> String {
     let mut page = String::new();
     stream.read_to_string(&mut page).unwrap();
     page
+}
+
+#[test]
+fn a_service_s_rule_that_is_another_under_its_old_comment_is_put_back() {
+    let machine = machine();
+    let host = Host::start(
+        &machine,
+        &[service("web", 10, true, json!({})), endpoints("web", OWN)],
+    );
+    let list = || host.node.run("nft", "list table inet podwire-services");
+    let before = list();
+    overwrite_rule(host.node, "podwire-services");
+    host.run
+        .await_log("put back nftables table inet podwire-services", 1);
+    assert_eq!(list(), before);
+    host.end();
 }
 
 /// As in an image from scratch: neither /etc/protocols nor /etc/services, and a pid namespace of
