@@ -26,7 +26,9 @@ use crate::look::{Connections, Goal, Look};
 use crate::preflight::Preflight;
 use crate::role::role;
 use crate::servers::Server;
-use crate::settings::{ApiArgs, FollowError, PlaceArgs, Places, SettingsArgs, SettingsError};
+use crate::settings::{
+    ApiArgs, FollowError, Given, PlaceArgs, Places, SettingsArgs, SettingsError,
+};
 use crate::show;
 use crate::southbound::SouthboundError;
 use crate::watch::Watch;
@@ -171,8 +173,9 @@ impl Wanted {
         if let (Some(access), Some(settings)) = (access, &mut goal.settings) {
             let mut watch = Watch::start(&access, &settings.node_name, settings.mode).await?;
             let deadline = Instant::now() + API_LIMIT;
+            let mut given = Given::default();
             loop {
-                let missing = match settings.follow(&watch.cluster) {
+                let missing = match settings.follow(&watch.cluster, &mut given) {
                     Ok(_) => break,
                     Err(FollowError::Invalid(error)) => return Err(error.into()),
                     Err(FollowError::Missing(missing)) => missing,
@@ -180,6 +183,7 @@ impl Wanted {
                 let told = timeout_at(deadline, watch.changed()).await;
                 told.map_err(|_| Failure::Api { missing })?;
             }
+            *settings = settings.with(&given);
             api = Some(watch.client);
         }
         Ok((goal, api, places))

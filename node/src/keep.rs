@@ -163,9 +163,14 @@ impl Node {
         self.machine.journal.undos().is_empty()
     }
 
-    /// The node's settings from now on.
-    pub(crate) fn settings(&mut self) -> Option<&mut Settings> {
-        self.goal.settings.as_mut()
+    /// The settings in effect.
+    pub(crate) fn settings(&self) -> Option<&Settings> {
+        self.goal.settings.as_ref()
+    }
+
+    /// Sets them.
+    pub(crate) fn set_settings(&mut self, settings: Settings) {
+        self.goal.settings = Some(settings);
     }
 
     /// The counts so far.

@@ -10,7 +10,6 @@ mod report;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use ipnet::IpNet;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, Interval, sleep_until};
 use tracing::{error, info, warn};
@@ -28,7 +27,7 @@ use crate::left_out::LeftOut;
 use crate::look::Look;
 use crate::plan::Conflict;
 use crate::services::{Here, Services, Settled};
-use crate::settings::{FollowError, Mode, SettingsError};
+use crate::settings::{FollowError, Given, Mode, Settings, SettingsError};
 use crate::watch::Watch;
 use report::first;
 
@@ -51,6 +50,8 @@ pub(crate) async fn run(
     stop: impl Future<Output = ()>,
 ) -> Result<(), NodeError> {
     let mut keeper = Keeper {
+        flags: node.settings().cloned(),
+        given: Given::default(),
         node,
         kept,
         watch,
@@ -112,6 +113,10 @@ async fn told(watch: &mut Option<Watch>) {
 }
 
 struct Keeper<'a> {
+    /// The settings of the flags.
+    flags: Option<Settings>,
+    /// What the API server has said.
+    given: Given,
     node: Node,
     kept: Kept,
     watch: Option<Watch>,
@@ -151,7 +156,7 @@ impl Keeper<'_> {
     /// Looks and executes steps until nothing is left to do; returns when to look again without an
     /// event.
     async fn settle(&mut self, mut changes: Changes) -> Result<Option<Instant>, NodeError> {
-        let former = self.subnets();
+        let former = self.given.subnets.clone();
         let invalid = match self.take_cluster() {
             Ok(invalid) => invalid,
             Err(error) => {
@@ -166,17 +171,20 @@ impl Keeper<'_> {
         let by = changes.clone();
         let mut failures: Vec<Failure> = Vec::new();
         for round in 0.. {
+            if let Some(flags) = &self.flags {
+                self.node.set_settings(flags.with(&self.given));
+            }
             let look = match self.node.look().await {
                 Ok(look) => look,
                 Err(error) => return Ok(Some(self.failed(&error))),
             };
             let conflicts = &look.plan.conflicts;
-            if !former.is_empty() && former != self.subnets() {
+            if !former.is_empty() && former != self.given.subnets {
                 let of_subnets = conflicts.iter().filter(|it| it.is_of_subnets());
                 let of_subnets: Vec<String> = of_subnets.map(ToString::to_string).collect();
                 if !of_subnets.is_empty() {
                     // A living node keeps its own.
-                    self.set_subnets(&former);
+                    self.given.subnets.clone_from(&former);
                     not_taken.extend(of_subnets);
                     continue;
                 }
@@ -257,32 +265,19 @@ impl Keeper<'_> {
         Instant::now() + RETRY
     }
 
-    /// Applies what the API server reports about this node's subnets and other nodes; returns what
-    /// is wrong with what is not taken.
+    /// Reads what the API server says about this node's subnets and other nodes; returns what is
+    /// wrong with what is not taken.
     fn take_cluster(&mut self) -> Result<Option<SettingsError>, FollowError> {
-        match (&self.watch, self.node.settings()) {
-            (Some(watch), Some(settings)) => settings.follow(&watch.cluster),
+        match (&self.watch, &self.flags) {
+            (Some(watch), Some(flags)) => flags.follow(&watch.cluster, &mut self.given),
             _ => Ok(None),
         }
     }
 
-    fn missed_service(&mut self) -> Option<String> {
+    fn missed_service(&self) -> Option<String> {
         let (watch, settings) = (self.watch.as_ref()?, self.node.settings()?);
         let missed = settings.missed_service(&watch.cluster)?;
         Some(missed.to_string())
-    }
-
-    fn subnets(&mut self) -> Vec<IpNet> {
-        let settings = self.node.settings();
-        settings
-            .map(|it| it.node_subnets.clone())
-            .unwrap_or_default()
-    }
-
-    fn set_subnets(&mut self, subnets: &[IpNet]) {
-        if let Some(settings) = self.node.settings() {
-            settings.node_subnets = subnets.to_vec();
-        }
     }
 
     /// Updates services from the cluster, and publishes the node; returns failures, as text.

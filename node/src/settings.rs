@@ -14,7 +14,7 @@ use ipnet::IpNet;
 use podwire_ovs::client::{Remote, TlsKeys};
 
 pub(crate) use args::{ApiArgs, PlaceArgs, SettingsArgs};
-pub(crate) use follow::FollowError;
+pub(crate) use follow::{FollowError, Given};
 use nets::{check_apart, nets};
 pub(crate) use nets::{check_subnets, least_mtu};
 
@@ -36,7 +36,7 @@ pub(crate) struct Peer {
     pub(crate) addresses: Vec<IpAddr>,
 }
 
-/// The goal for the node.
+/// The goal for the node: the flags and, by [`Settings::with`], what the API server has said.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Settings {
     pub(crate) mode: Mode,

@@ -21,16 +21,36 @@ pub(crate) enum FollowError {
     Invalid(SettingsError),
 }
 
+/// What the API server has said that is valid: an input of the plan beside the flags.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Given {
+    /// The node's subnets, unless flags set them.
+    pub(crate) subnets: Vec<IpNet>,
+    /// In plain mode, the other nodes.
+    peers: Vec<Peer>,
+}
+
 impl Settings {
-    /// Applies what the cluster reports about this node's subnets and, in plain mode, about the
-    /// other nodes. A value stays until a valid one arrives; returns what is wrong with one that is
-    /// not taken for that.
+    /// These settings of the flags, with what the API server has said.
+    pub(crate) fn with(&self, given: &Given) -> Self {
+        let mut settings = self.clone();
+        settings.peers.clone_from(&given.peers);
+        if !self.subnets_by_flag {
+            settings.node_subnets.clone_from(&given.subnets);
+        }
+        settings
+    }
+
+    /// What the cluster says about this node's subnets and, in plain mode, about the other nodes. A
+    /// value stays until a valid one arrives; returns what is wrong with one that is not taken for
+    /// that.
     ///
     /// # Errors
     /// There is no value.
     pub(crate) fn follow(
-        &mut self,
+        &self,
         cluster: &Cluster,
+        given: &mut Given,
     ) -> Result<Option<SettingsError>, FollowError> {
         if self.mode == Mode::Plain {
             if !cluster.nodes.is_listed {
@@ -40,7 +60,7 @@ impl Settings {
             let nodes = cluster.nodes.objects.iter();
             let peers =
                 nodes.filter(|(name, node)| **name != self.node_name && !node.pod_cidrs.is_empty());
-            self.peers = peers
+            given.peers = peers
                 .map(|(name, node)| Peer {
                     name: name.clone(),
                     subnets: node.pod_cidrs.iter().map(IpNet::trunc).collect(),
@@ -52,19 +72,22 @@ impl Settings {
             return Ok(None);
         }
         let node = cluster.nodes.objects.get(&self.node_name);
-        let taken = match self.mode {
+        let said = match self.mode {
             Mode::Ovn => node
                 .and_then(|node| node.annotations.get(NODE_SUBNETS))
-                .map(|annotation| self.take_subnets(annotation)),
+                .map(|annotation| self.subnets(annotation)),
             Mode::Plain => node
                 .filter(|node| !node.pod_cidrs.is_empty())
-                .map(|node| self.take_pod_cidrs(&node.pod_cidrs)),
+                .map(|node| self.pod_cidrs(&node.pod_cidrs)),
         };
-        match taken {
-            Some(Ok(())) => Ok(None),
-            Some(Err(error)) if self.node_subnets.is_empty() => Err(FollowError::Invalid(error)),
+        match said {
+            Some(Ok(subnets)) => {
+                given.subnets = subnets;
+                Ok(None)
+            }
+            Some(Err(error)) if given.subnets.is_empty() => Err(FollowError::Invalid(error)),
             Some(Err(error)) => Ok(Some(error)),
-            None if !self.node_subnets.is_empty() => Ok(None),
+            None if !given.subnets.is_empty() => Ok(None),
             None => Err(FollowError::Missing(match self.mode {
                 Mode::Ovn => format!(
                     "waiting for annotation {} of node {}, which the control plane writes",
@@ -103,26 +126,25 @@ impl Settings {
         Some(bad("--service-cidr", &nets.join(","), problem))
     }
 
-    fn take_pod_cidrs(&mut self, subnets: &[IpNet]) -> Result<(), SettingsError> {
+    fn pod_cidrs(&self, subnets: &[IpNet]) -> Result<Vec<IpNet>, SettingsError> {
         let texts: Vec<String> = subnets.iter().map(ToString::to_string).collect();
-        self.take("podCIDRs", &texts)
+        self.checked("podCIDRs", &texts)
     }
 
-    fn take(&mut self, flag: &'static str, texts: &[String]) -> Result<(), SettingsError> {
+    fn checked(&self, flag: &'static str, texts: &[String]) -> Result<Vec<IpNet>, SettingsError> {
         let subnets = nets(flag, texts)?;
         check_subnets(flag, &subnets, &self.cluster_subnets)?;
         for subnet in &subnets {
             check_apart(flag, subnet, "--service-cidr", self.service_cidrs.iter())?;
         }
-        self.node_subnets = subnets;
-        Ok(())
+        Ok(subnets)
     }
 
     /// Reads the node's subnets from the control plane's annotation: by network, one or several.
     ///
     /// # Errors
     /// What is wrong with them.
-    fn take_subnets(&mut self, annotation: &str) -> Result<(), SettingsError> {
+    fn subnets(&self, annotation: &str) -> Result<Vec<IpNet>, SettingsError> {
         #[derive(serde::Deserialize)]
         #[serde(untagged)]
         enum Subnets {
@@ -143,7 +165,7 @@ impl Settings {
                 return Err(bad(flag, annotation, problem));
             }
         };
-        self.take(flag, &texts)
+        self.checked(flag, &texts)
     }
 }
 
