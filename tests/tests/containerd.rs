@@ -9,7 +9,7 @@ use podwire_tests::runtime::{
     CONFIGURATIONS, Containerd, PLUGINS, documented, install_plugins, install_script,
 };
 use podwire_tests::{
-    Agent, AgentOptions, Failure, Neighbour, TestNode, links, plugin_binary, traffic,
+    Agent, AgentOptions, Failure, Neighbour, Place, TestNode, links, plugin_binary, traffic,
 };
 use serde_json::{Value, json};
 
@@ -34,6 +34,23 @@ fn numbered(containerd: &Containerd<'_>, name: &str, number: u8) -> PodSandboxCo
 
 fn address(text: &str) -> IpAddr {
     text.parse().unwrap()
+}
+
+/// A pod whose port 80 is port 8080 of the node.
+fn with_host_port(mut pod: PodSandboxConfig) -> PodSandboxConfig {
+    pod.port_mappings = vec![PortMapping {
+        protocol: Protocol::Tcp.into(),
+        container_port: 80,
+        host_port: 8080,
+    }];
+    pod
+}
+
+#[track_caller]
+fn assert_host_port_leads_to(pod: IpAddr, place: &Place, neighbour: &Neighbour<'_>) {
+    let by = Some(SocketAddr::new(neighbour.node_address(), 8080));
+    let listening = SocketAddr::new(pod, 80);
+    traffic::tcp_echo_by(neighbour.place(), place, listening, by, 1 << 16).unwrap();
 }
 
 /// What containerd said when it refused a call.
@@ -65,10 +82,14 @@ fn what_podwire_installs_is_the_network_of_a_containerd_that_had_none() {
     containerd.await_network().unwrap();
 
     let cri = containerd.cri();
-    let sandbox = cri.run_pod_sandbox(&containerd.pod("web")).unwrap();
+    let neighbour = Neighbour::of(&node);
+    let pod = with_host_port(containerd.pod("web"));
+    let sandbox = cri.run_pod_sandbox(&pod).unwrap();
     let (status, _) = cri.pod_sandbox_status(&sandbox).unwrap();
     assert_eq!(status.addresses()[0], "10.186.0.2");
-    traffic::ping(node.place(), address("10.186.0.2"), 1).unwrap();
+    let place = containerd.place(&sandbox).unwrap();
+    assert_host_port_leads_to(address("10.186.0.2"), &place, &neighbour);
+    drop((place, neighbour));
     cri.stop_pod_sandbox(&sandbox).unwrap();
     node.leftovers().assert_none();
 }
@@ -79,17 +100,10 @@ fn a_host_port_leads_into_a_sandbox_by_the_plugin_behind_podwire() {
     let chain = documented("Plugins after podwire").unwrap();
     let (_agent, containerd) = serving(&node, &chain);
     let neighbour = Neighbour::of(&node);
-    let mut pod = numbered(&containerd, "web", 11);
-    pod.port_mappings = vec![PortMapping {
-        protocol: Protocol::Tcp.into(),
-        container_port: 80,
-        host_port: 8080,
-    }];
+    let pod = with_host_port(numbered(&containerd, "web", 11));
     let sandbox = containerd.cri().run_pod_sandbox(&pod).unwrap();
     let place = containerd.place(&sandbox).unwrap();
-    let listening = SocketAddr::new(address(&annotation::ipv4(11)), 80);
-    let by = Some(SocketAddr::new(neighbour.node_address(), 8080));
-    traffic::tcp_echo_by(neighbour.place(), &place, listening, by, 1 << 16).unwrap();
+    assert_host_port_leads_to(address(&annotation::ipv4(11)), &place, &neighbour);
     drop((place, neighbour));
     containerd.cri().stop_pod_sandbox(&sandbox).unwrap();
     node.leftovers().assert_none();

@@ -304,6 +304,49 @@ fn uninstall_without_an_agent_takes_the_node_from_new_pods_and_waits_for_one_to_
 }
 
 #[test]
+fn an_agent_names_portmap_in_its_conf_where_the_node_has_it() {
+    const PORTMAP: &str = "/run/scratch/opt/cni/bin/portmap";
+    let node = TestNode::with_ovs();
+    assert!(install(&node, "--plugin-only").status.success());
+    let conf = json!({
+        "cniVersion": "1.0.0", "cniVersions": ["0.4.0", "1.0.0", "1.1.0"], "name": "pods",
+        "plugins": [
+            {"type": "podwire-cni"},
+            {"type": "portmap", "capabilities": {"portMappings": true}},
+        ],
+    });
+    write(&node, "/run/etc/10-podwire.conflist", &conf.to_string());
+    let options = AgentOptions::default().with(
+        "--install-conf /run/etc/10-podwire.conflist --cni-conf-dir \
+         /run/scratch/etc/cni/net.d --cni-bin-dir /run/scratch/opt/cni/bin",
+    );
+    let installed = || -> Value { serde_json::from_str(&read(&node, CONF)).unwrap() };
+    let agent = podwire_tests::Agent::launch(&node, &options).unwrap();
+    agent.await_log("10-podwire.conflist installed");
+    agent.await_log("hostPort of containers does not work: /run/scratch/opt/cni/bin/portmap");
+    assert_eq!(installed()["plugins"], json!([{"type": "podwire-cni"}]));
+    assert_eq!(installed()["cniVersions"], conf["cniVersions"]);
+    agent.stop();
+    fs::remove_file(node.path(CONF)).unwrap();
+
+    let answer = r#"{"cniVersion":"1.0.0","supportedVersions":["0.4.0","1.0.0"]}"#;
+    let asked = "test \"$CNI_COMMAND\" = VERSION && grep -q cniVersion";
+    write(
+        &node,
+        PORTMAP,
+        &format!("#!/bin/sh\n{asked} && echo '{answer}'\n"),
+    );
+    fs::set_permissions(node.path(PORTMAP), fs::Permissions::from_mode(0o755)).unwrap();
+    let agent = podwire_tests::Agent::launch(&node, &options).unwrap();
+    agent.await_file(CONF);
+    assert_eq!(installed()["plugins"], conf["plugins"]);
+    assert_eq!(installed()["cniVersions"], json!(["0.4.0", "1.0.0"]));
+    fs::remove_file(node.path(PORTMAP)).unwrap();
+    agent.await_log("/run/scratch/opt/cni/bin/portmap is missing");
+    agent.stop();
+}
+
+#[test]
 fn an_agent_installs_its_conf_when_it_can_serve_and_tells_when_ovn_kubernetes_comes_back() {
     let node = TestNode::new();
     let conf = json!({"cniVersion": "1.0.0", "name": "pods", "plugins": [{"type": "podwire-cni"}]});

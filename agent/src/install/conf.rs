@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use podwire_cni::wire;
 use serde_json::{Map, Value, json};
 
-use super::{InstallError, place};
+use super::{InstallError, place, portmap};
 use crate::config::usual::{DROP_IN, PLUGIN_NAMES};
 use crate::config::{
     is_network_configuration, network_configuration, network_configurations, plugin_types,
@@ -78,7 +78,7 @@ impl Conf {
             "cniVersion": "1.0.0",
             "cniVersions": ["0.4.0", "1.0.0", "1.1.0"],
             "name": network,
-            "plugins": [entry],
+            "plugins": [entry, portmap::entry()],
         });
         Self::marked(file, list)
     }
@@ -115,10 +115,29 @@ impl Conf {
     /// The configuration, marked as podwire's.
     fn marked(file: String, mut list: Value) -> Self {
         list[MARK] = json!(concat!("podwire ", env!("CARGO_PKG_VERSION")));
-        Self {
-            file,
-            text: format!("{list:#}\n"),
-        }
+        Self::of(file, &list)
+    }
+
+    fn of(file: String, list: &Value) -> Self {
+        let text = format!("{list:#}\n");
+        Self { file, text }
+    }
+
+    fn list(&self) -> Value {
+        serde_json::from_str(&self.text).unwrap_or_default()
+    }
+
+    /// Whether it names portmap.
+    pub fn names_portmap(&self) -> bool {
+        portmap::is_in(&self.list())
+    }
+
+    /// The configuration for a node whose portmap knows these versions, or can't be run for this
+    /// reason; and what is different because of that.
+    pub fn for_portmap(self, versions: Result<Vec<Value>, String>) -> (Self, Option<String>) {
+        let mut list = self.list();
+        let notice = portmap::fit(&mut list, versions);
+        (Self::of(self.file, &list), notice)
     }
 }
 
@@ -155,6 +174,11 @@ impl Found {
             network: list["name"].as_str().map(str::to_owned),
             plugins,
         }
+    }
+
+    /// Whether it leads containers' hostPort to pods.
+    pub fn names_portmap(&self) -> bool {
+        self.plugins.iter().any(|name| name == portmap::NAME)
     }
 
     /// Whether podwire wires the pods of this configuration.

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use super::conf::{Found, Owner};
-use super::{InstallError, conf, is_plugin, place};
+use super::{InstallError, conf, is_plugin, place, portmap};
 use crate::config::usual::PLUGIN_NAMES;
 
 /// A problem and its fix, as text.
@@ -30,6 +30,8 @@ pub struct Seen {
     /// if the directory is missing, as in a container that does not mount it.
     pub plugins: Option<BTreeMap<&'static str, bool>>,
     bin_dir: PathBuf,
+    /// Whether portmap is there.
+    has_portmap: bool,
 }
 
 /// Reads both directories.
@@ -41,6 +43,7 @@ pub fn look(conf_dir: &Path, bin_dir: &Path) -> Result<Seen, InstallError> {
         confs: conf::survey(conf_dir)?,
         plugins: None,
         bin_dir: bin_dir.to_owned(),
+        has_portmap: bin_dir.join(portmap::NAME).exists(),
     };
     if bin_dir.is_dir() {
         let mut plugins = BTreeMap::new();
@@ -86,6 +89,18 @@ impl Seen {
                 },
             });
         }
+        if let Some(path) = self.lost_portmap(ours) {
+            findings.push(Finding {
+                problem: format!(
+                    "{} is missing, and {} calls it: no pod starts",
+                    path.display(),
+                    ours.path.display()
+                ),
+                remedy: "install containernetworking-plugins there, or restart the agent, or run \
+                         `podwire install --conf-only`, which leaves it out"
+                    .to_owned(),
+            });
+        }
         for name in PLUGIN_NAMES {
             let is_called = ours.plugins.iter().any(|plugin| plugin == name);
             let problem = match self.plugins.as_ref().map(|plugins| plugins.get(name)) {
@@ -109,6 +124,14 @@ impl Seen {
             }
         }
         findings
+    }
+
+    /// portmap's file, if this configuration names the plugin and the node has lost it. Then no pod
+    /// starts.
+    pub fn lost_portmap(&self, conf: &Found) -> Option<PathBuf> {
+        let is_lost = self.plugins.is_some() && !self.has_portmap;
+        let path = self.bin_dir.join(portmap::NAME);
+        (is_lost && conf.names_portmap()).then_some(path)
     }
 
     /// Whether podwire wires the pods of this configuration: it lists podwire's plugin, or
@@ -139,6 +162,7 @@ mod tests {
         let seen = Seen {
             confs: confs.collect(),
             plugins: Some(plugins.iter().copied().collect()),
+            has_portmap: false,
             bin_dir: "/opt/cni/bin".into(),
         };
         seen.findings()

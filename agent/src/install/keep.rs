@@ -8,15 +8,20 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde_json::Value;
+
 use super::conf::Conf;
 use super::findings::{Finding, look};
-use super::{InstallError, conf_owner, place, refuse_foreign};
+use super::{InstallError, conf_owner, place, portmap, refuse_foreign};
 use crate::attach::{Node, await_ready};
 use crate::changes::Changes;
 use crate::config::RuntimeArgs;
+use crate::ipam::spawner::{Exec, Spawner};
 
 /// After this long without being able to serve an ADD, the agent logs it.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// How long a plugin may take to name its versions.
+const VERSION: Duration = Duration::from_secs(10);
 
 /// Installs the configured network configuration once the agent can serve an ADD. It stays when the
 /// agent ends: pods keep their network during an upgrade, and a runtime's ADD gets "try again"
@@ -28,16 +33,43 @@ pub async fn install(node: Arc<Node>) {
     while let Err(error) = await_ready(&node, PATIENCE).await {
         tracing::warn!(%error, "the network configuration is not installed yet");
     }
-    let place = node.config.runtime.cni_conf_dir.clone();
-    let installed = tokio::task::spawn_blocking(move || put(&file, &place)).await;
-    match installed.unwrap_or_else(|error| Err(InstallError::Runtime(io::Error::other(error)))) {
+    match put(&node, &file).await {
         Ok(line) => tracing::info!("{line}"),
         Err(error) => tracing::error!(%error, "the network configuration is not installed"),
     }
 }
 
-fn put(file: &Path, directory: &Path) -> Result<String, InstallError> {
-    let conf = Conf::read(file)?;
+async fn put(node: &Node, file: &Path) -> Result<String, InstallError> {
+    let runtime = &node.config.runtime;
+    let mut conf = Conf::read(file)?;
+    if conf.names_portmap() {
+        let plugin = runtime.cni_bin_dir.join(portmap::NAME);
+        let versions = versions_of(&node.spawner, &plugin).await;
+        let (fitting, notice) = conf.for_portmap(versions);
+        conf = fitting;
+        if let Some(notice) = notice {
+            tracing::warn!("{notice}");
+        }
+    }
+    let directory = runtime.cni_conf_dir.clone();
+    let written = tokio::task::spawn_blocking(move || write(&conf, &directory)).await;
+    written.unwrap_or_else(|error| Err(InstallError::Runtime(io::Error::other(error))))
+}
+
+/// The versions of a plugin, or why it can't be run.
+async fn versions_of(spawner: &Spawner, plugin: &Path) -> Result<Vec<Value>, String> {
+    let (name, value) = portmap::REQUEST;
+    let exec = Exec {
+        path: plugin.display().to_string(),
+        env: vec![(name.to_owned(), value.to_owned())],
+        stdin: portmap::INPUT.to_owned(),
+        timeout: VERSION,
+    };
+    let output = spawner.run(exec).await;
+    portmap::versions(&output.map_err(|error| error.to_string())?.stdout)
+}
+
+fn write(conf: &Conf, directory: &Path) -> Result<String, InstallError> {
     let path = directory.join(&conf.file);
     let shown = path.display();
     if place::read(&path)?.as_deref() == Some(conf.text.as_bytes()) {

@@ -11,13 +11,15 @@ pub mod conf;
 pub mod findings;
 pub mod keep;
 mod place;
+mod portmap;
 pub mod probe;
 mod settings;
 mod uninstall;
 
 use std::fmt::Display;
-use std::io;
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 pub use agent::AskError;
@@ -26,6 +28,7 @@ pub use uninstall::{UninstallArgs, uninstall};
 
 use agent::AgentSocket;
 use conf::{Conf, Owner};
+use serde_json::Value;
 
 use crate::config::usual::PLUGIN_NAMES;
 
@@ -176,7 +179,7 @@ pub fn install(args: &InstallArgs, say: &mut dyn FnMut(String)) -> Result<(), In
     };
     let conf = match args.plugin_only || args.upgrade {
         true => None,
-        false => Some(settings.conf()?),
+        false => Some(for_portmap(settings.conf()?, &settings.places, say)),
     };
     // Everything that can be refused is refused before anything is done.
     if let Some(conf) = &conf {
@@ -196,6 +199,35 @@ pub fn install(args: &InstallArgs, say: &mut dyn FnMut(String)) -> Result<(), In
         Some(conf) => install_conf(args, &conf, say),
         None => Ok(()),
     }
+}
+
+/// The configuration as this node's portmap allows.
+fn for_portmap(conf: Conf, places: &Places, say: &mut dyn FnMut(String)) -> Conf {
+    if !conf.names_portmap() {
+        return conf;
+    }
+    let plugin = places.plugin(portmap::NAME);
+    let (conf, notice) = conf.for_portmap(versions_of(&plugin));
+    if let Some(notice) = notice {
+        say(format!("note: {notice}"));
+    }
+    conf
+}
+
+/// The versions of a plugin, or why it can't be run.
+fn versions_of(plugin: &Path) -> Result<Vec<Value>, String> {
+    let problem = |error: io::Error| format!("{} can't be run: {error}", plugin.display());
+    let (name, value) = portmap::REQUEST;
+    let mut command = Command::new(plugin);
+    command.env_clear().env(name, value);
+    let pipes = command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = pipes.stderr(Stdio::null()).spawn().map_err(problem)?;
+    if let Some(mut stdin) = child.stdin.take() {
+        // One that does not read it may have ended already.
+        let _ = stdin.write_all(portmap::INPUT.as_bytes());
+    }
+    let output = child.wait_with_output().map_err(problem)?;
+    portmap::versions(&String::from_utf8_lossy(&output.stdout))
 }
 
 /// Where the plugin goes; with `--upgrade`, where it is.

@@ -60,6 +60,8 @@ pub(super) fn examine(directories: &Directories<'_>) -> Examined {
     let mut findings = Vec::new();
     // The plugin first: a configuration without its plugin makes every pod fail.
     findings.extend(plugin(&seen, directories));
+    let lost = seen.confs.iter().filter(|conf| conf.is_podwires());
+    findings.extend(lost.filter_map(|conf| lost_portmap(conf, &seen, directories)));
     let named = crio_network(directories.crio);
     let is_named = |conf: &&Found| named.is_some() && conf.network == named;
     let first = seen.confs.iter().find(is_named).or(seen.confs.first());
@@ -86,6 +88,10 @@ pub(super) fn examine(directories: &Directories<'_>) -> Examined {
         }
         _ => {}
     }
+    let host_port = match ours.is_none_or(Found::names_portmap) {
+        true => "",
+        false => "; it does not name portmap, so hostPort does not work",
+    };
     let seen = match (first, ours) {
         (Some(first), Some(ours)) if first.path != ours.path => format!(
             "{} calls others, {} is podwire's",
@@ -100,7 +106,7 @@ pub(super) fn examine(directories: &Directories<'_>) -> Examined {
         }
         (_, Some(ours)) => format!("{} comes first and is podwire's", ours.path.display()),
         _ => String::new(),
-    };
+    } + host_port;
     Examined {
         about: Kind::NoConf.about(),
         seen,
@@ -268,6 +274,20 @@ fn plugin(seen: &Seen, directories: &Directories<'_>) -> Option<Finding> {
             })
         }
     }
+}
+
+/// A configuration whose portmap is gone.
+fn lost_portmap(conf: &Found, seen: &Seen, directories: &Directories<'_>) -> Option<Finding> {
+    let what = format!(
+        "the plugin {} is missing, and {} calls it: no pod starts",
+        seen.lost_portmap(conf)?.display(),
+        conf.path.display()
+    );
+    let finding = Finding::wrong(Kind::PluginMissing, what);
+    Some(match conf.owner {
+        Owner::Installed => finding.fix(install("--conf-only", directories)),
+        _ => finding,
+    })
 }
 
 /// `podwire install` for one part, with the directories that are not the usual ones.

@@ -172,6 +172,12 @@ impl DoctorArgs {
     }
 }
 
+/// The directory of the node role's state.
+pub(super) fn role_directory(agent: &AgentSocket) -> PathBuf {
+    let run_dir = agent.path().parent().unwrap_or(Path::new("/run/podwire"));
+    run_dir.join(podwire_node::DIRECTORY)
+}
+
 /// Runs all checks, and returns the agent's own report with them.
 pub(super) async fn examine(
     places: &Places,
@@ -188,8 +194,7 @@ pub(super) async fn examine(
     let mut examined = vec![switch::examine(&seen)];
     examined.extend(switch::examine_ovn(&seen));
     examined.push(agent::examine(agent.path(), &asked, &seen, &netlink).await);
-    let run_dir = agent.path().parent().unwrap_or(Path::new("/run/podwire"));
-    examined.extend(role::examine(&run_dir.join(podwire_node::DIRECTORY)));
+    examined.extend(role::examine(&role_directory(agent)));
     examined.push(cni::examine(&cni::Directories {
         conf: &places.conf_dir,
         bin: &places.bin_dir,

@@ -36,20 +36,25 @@ impl Node {
         self
     }
 
-    /// What is found, with the directory's own name left out.
-    fn findings(&self) -> Vec<(String, Vec<String>)> {
+    fn examined(&self) -> Examined {
         let (conf, bin) = (self.0.path().join("conf"), self.0.path().join("bin"));
-        let root = format!("{}/", self.0.path().display());
-        let bare = |text: &str| text.replace(&root, "");
         examine(&Directories {
             conf: &conf,
             bin: &bin,
             crio: self.0.path(),
         })
-        .findings
-        .iter()
-        .map(|it| (bare(&it.what), it.fix.iter().map(|it| bare(it)).collect()))
-        .collect()
+    }
+
+    /// What is found, with the directory's own name left out.
+    fn findings(&self) -> Vec<(String, Vec<String>)> {
+        let root = format!("{}/", self.0.path().display());
+        let bare = |text: &str| text.replace(&root, "");
+        let examined = self.examined();
+        examined
+            .findings
+            .iter()
+            .map(|it| (bare(&it.what), it.fix.iter().map(|it| bare(it)).collect()))
+            .collect()
     }
 
     fn only(&self) -> (String, String) {
@@ -61,15 +66,20 @@ impl Node {
 }
 
 const OURS: &str = r#"{"name":"pods","type":"podwire-cni"}"#;
+const CHAIN: &str = r#"{
+    "name": "n", "installedBy": "podwire 0",
+    "plugins": [{"type": "podwire-cni"}, {"type": "portmap"}]
+}"#;
 const OVERLAY: &str = r#"{"name":"ovn-kubernetes","type":"ovn-k8s-cni-overlay"}"#;
 
 #[test]
 fn a_configuration_of_ours_that_comes_first_is_well() {
     let node = || Node::new().plugin("podwire-cni", true);
-    let chain = format!(r#"{{"name":"n","plugins":[{OURS},{{"type":"portmap"}}]}}"#);
     for node in [
         node().conf("10-podwire.conf", OURS),
-        node().conf("10-podwire.conflist", &chain),
+        node()
+            .plugin("portmap", false)
+            .conf("10-podwire.conflist", CHAIN),
         node()
             .conf("10-podwire.conf", OURS)
             .conf("99-bridge.conf", r#"{"type":"bridge"}"#),
@@ -93,6 +103,24 @@ fn a_configuration_of_ours_that_comes_first_is_well() {
     ] {
         assert_eq!(node.findings(), [], "{:?}", node.0);
     }
+}
+
+#[test]
+fn what_a_host_port_lacks_is_said() {
+    let node = || Node::new().plugin("podwire-cni", true);
+    let (what, fix) = node().conf("10-podwire.conflist", CHAIN).only();
+    assert_eq!(
+        what,
+        "the plugin bin/portmap is missing, and conf/10-podwire.conflist calls it: no pod starts"
+    );
+    assert_eq!(fix, "podwire install --conf-only --conf-dir conf");
+    let by_hand = CHAIN.replace("installedBy", "by");
+    let (_, fix) = node().conf("10-podwire.conflist", &by_hand).only();
+    assert_eq!(fix, "");
+    let seen = |node: Node| node.examined().seen.contains("hostPort does not work");
+    let with = || node().plugin("portmap", false);
+    assert!(!seen(with().conf("10-podwire.conflist", CHAIN)));
+    assert!(seen(with().conf("10-podwire.conf", OURS)));
 }
 
 #[test]
