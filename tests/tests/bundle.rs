@@ -4,6 +4,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
+use podwire_tests::machine::Machine;
 use podwire_tests::{AgentOptions, TestNode};
 use serde_json::Value;
 
@@ -118,6 +119,29 @@ fn a_bundle_has_everything_and_no_secret() {
         "{}",
         again.stderr
     );
+}
+
+#[test]
+fn the_node_role_s_state_is_in_the_bundle() {
+    let machine = Machine::new();
+    let run = machine.start_run("");
+    let node = machine.node();
+    node.run("ip", "address del 10.244.1.2/24 dev ovn-k8s-mp0");
+    run.await_log("put back address 10.244.1.2/24", 1);
+    machine.await_well();
+    let done = node.shell("podwire bundle /run/b");
+    assert!(done.status.success(), "{done:?}");
+    let files = files(&node.path("/run/b"));
+    for (name, words) in [
+        ("node/role.json", "\"item\": \"address 10.244.1.2/24"),
+        ("node/journal.txt", "ovn-k8s-mp0"),
+        ("node/nftables.txt", "table inet podwire-node"),
+    ] {
+        let text = of(&files, name);
+        assert!(text.contains(words), "{words} is not in {name}:\n{text}");
+    }
+    run.stop();
+    machine.cleanup("");
 }
 
 #[test]

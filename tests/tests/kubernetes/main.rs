@@ -371,6 +371,11 @@ fn init_step_agent_and_probes_work_with_the_mounts_of_the_manifest_and_without_a
     node.start_vswitchd();
     agent.await_log("10-podwire.conflist installed");
     assert!(image.probe(&agent, ready).status.success());
+    // As docs/tools.md has it with kubectl exec: the image has no tar.
+    let bundle = ["/usr/bin/podwire", "bundle", "-"].map(str::to_owned);
+    let bundle = image.probe(&agent, &bundle);
+    assert!(bundle.status.success(), "{}", bundle.stderr);
+    assert!(bundle.stderr.contains("wrote - with"), "{}", bundle.stderr);
     let list: Value = serde_json::from_str(&fs::read_to_string(node.path(&conf)).unwrap()).unwrap();
     let mut conf_of_call = list["plugins"][0].clone();
     conf_of_call["name"] = list["name"].clone();

@@ -106,12 +106,29 @@ pub(super) async fn agent(files: &mut Files, pid: u32) {
     files.put("agent/config.txt", settings);
     let log = match log_file {
         Some(path) => tail(&path),
-        None => {
-            let arguments = ["--unit=podwire", "--lines=5000", "--no-pager", "--quiet"];
-            run(Command::new("journalctl").args(arguments)).await
-        }
+        None => journal("podwire").await,
     };
     files.put("agent/log.txt", log);
+}
+
+/// Collects the node role's state, its record of what cleanup undoes, its rules and its log.
+pub(super) async fn node_role(files: &mut Files, directory: &Path) {
+    match podwire_node::role(directory).transpose() {
+        Some(Ok(role)) => files.put_json("node/role.json", &role),
+        Some(Err(error)) => files.put("node/role.json", Err(error)),
+        // It never ran here.
+        None => return,
+    }
+    files.put("node/journal.txt", read(&directory.join("journal")));
+    let rules = run(Command::new("nft").args(["list", "ruleset"])).await;
+    files.put("node/nftables.txt", rules);
+    files.put("node/log.txt", journal("podwire-node").await);
+}
+
+/// The end of a unit's log.
+async fn journal(unit: &str) -> Result<String, String> {
+    let arguments = ["--lines=5000", "--no-pager", "--quiet", "--unit", unit];
+    run(Command::new("journalctl").args(arguments)).await
 }
 
 /// Collects the logs of the switch and of OVN's node process.

@@ -110,7 +110,7 @@ impl BundleArgs {
             Err(error) => files.put("agent/status.json", Err(error)),
         }
         if let Some(status) = status {
-            let agent = agent.checking();
+            let agent = agent.clone().checking();
             for (file, page) in PAGES {
                 let answer: Result<Value, ToolError> = agent.get(page).await;
                 let text = answer.map(|it| serde_json::to_string_pretty(&it).unwrap_or_default());
@@ -120,6 +120,7 @@ impl BundleArgs {
             machine::agent(files, status.pid).await;
             machine::process(files, "agent", status.pid);
         }
+        machine::node_role(files, &doctor::role_directory(&agent)).await;
         let socket = self.places.database(status);
         let bridge = self.places.bridge(status);
         let ovn = &self.places.ovn_rundir;
