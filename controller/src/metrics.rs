@@ -108,12 +108,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_dashboard_asks_for_numbers_that_are_on_the_page() {
+    fn dashboard_and_alerts_ask_for_numbers_that_are_on_the_page() {
         let page = page(&Progress::default());
         let dashboard = include_str!("../../deploy/grafana/podwire-controller.json");
+        let rules = include_str!("../../deploy/prometheus/podwire.rules.yml");
         let is_part = |it: char| it.is_ascii_lowercase() || it == '_';
         let mut count = 0;
-        for rest in dashboard.split("podwire_controller_").skip(1) {
+        let files = [dashboard, rules].into_iter();
+        for rest in files.flat_map(|file| file.split("podwire_controller_").skip(1)) {
             let name: String = rest.chars().take_while(|it| is_part(*it)).collect();
             assert!(
                 page.contains(&format!("\npodwire_controller_{name} ")),

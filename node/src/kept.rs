@@ -242,3 +242,30 @@ impl Metrics {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dashboard_and_alerts_ask_for_numbers_that_are_on_the_page() {
+        let mut page = String::new();
+        text::encode(&mut page, &Metrics::default().registry).unwrap();
+        let dashboard = include_str!("../../deploy/grafana/podwire-node.json");
+        let rules = include_str!("../../deploy/prometheus/podwire.rules.yml");
+        let is_part = |it: char| it.is_ascii_lowercase() || it == '_';
+        for (file, least) in [(dashboard, 8), (rules, 3)] {
+            let asked = file.split("podwire_node_").skip(1);
+            let names = asked.map(|rest| rest.split(|it| !is_part(it)).next().unwrap());
+            let names: Vec<&str> = names.collect();
+            assert!(names.len() >= least, "{names:?}");
+            for name in names {
+                let kind = match name.strip_suffix("_total") {
+                    Some(counter) => format!("# TYPE podwire_node_{counter} counter"),
+                    None => format!("# TYPE podwire_node_{name} gauge"),
+                };
+                assert!(page.contains(&kind), "no {kind}:\n{page}");
+            }
+        }
+    }
+}
