@@ -66,6 +66,12 @@ fn the_image_has_the_name_and_the_program_that_the_manifests_want() {
         version.trim(),
         concat!("podwire-controller ", env!("CARGO_PKG_VERSION"))
     );
+    // `explain --to` runs it.
+    let trace = run(
+        "chroot",
+        &[&root, "/usr/bin/ovn-trace".as_ref(), "--version".as_ref()],
+    );
+    assert!(trace.starts_with("ovn-trace "), "{trace}");
 }
 
 fn unpack(file: &Path, directory: &Path) {

@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule, Role};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use podwire_tests::apiserver::{ApiServer, Request, endpoints, node, pod, service};
 use podwire_tests::ovn::Central;
 use serde_json::{Value, json};
@@ -136,6 +138,15 @@ fn the_deployment_is_one_that_kubernetes_knows_with_settings_that_the_controller
     // A field that the type does not know would be lost.
     let known = serde_json::to_value(&deployment).unwrap();
     assert_eq!(known, object);
+    // With its ports on the host, a new pod can't run beside the old one on the same node.
+    let spec = deployment.spec.unwrap();
+    assert_eq!(object["spec"]["template"]["spec"]["hostNetwork"], true);
+    let update = spec.strategy.unwrap().rolling_update.unwrap();
+    assert_eq!(update.max_surge, Some(IntOrString::Int(0)));
+    assert!(object["spec"]["template"]["spec"]["containers"][0]["readinessProbe"].is_object());
+    let budget: PodDisruptionBudget =
+        serde_json::from_value(manifest("budget.yaml").remove(0)).unwrap();
+    assert_eq!(budget.spec.unwrap().selector, Some(spec.selector));
     let config = manifest("config.yaml").remove(0);
     let command = <podwire_controller::arguments::Arguments as clap::CommandFactory>::command();
     let variables: BTreeSet<_> = command

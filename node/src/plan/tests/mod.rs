@@ -6,7 +6,7 @@ use crate::TUNNEL;
 use crate::actual::UNITS;
 use crate::diff::{self, Step};
 use crate::firewalld::FirewalldSeen;
-use crate::items::{RouteSeen, State, Undo};
+use crate::items::{Own, RouteSeen, State, Undo};
 use machine::{machine, peer, plain, settings};
 
 #[test]
@@ -262,6 +262,34 @@ fn a_dual_stack_node_s_router_has_one_mac_and_the_host_the_second_address() {
     ] {
         assert!(plan.iter().any(|it| it == line), "{line}\n{plan:#?}");
     }
+}
+
+#[test]
+fn tunnels_stay_for_a_moment_without_an_address_and_then_in_their_family() {
+    let settings = settings(&["10.244.1.0/24"]);
+    let mut actual = machine();
+    let key = "ovn-encap-ip".to_owned();
+    let before = "192.0.2.11".to_owned();
+    actual.switch.keys.insert(key.clone(), before.clone());
+    actual.switch.owned.insert(key, Own::Was(None));
+    let mut other = actual.addresses.remove(0);
+    other.address = "2001:db8::11/64".parse().unwrap();
+    actual.addresses.push(other.clone());
+    let ends = |actual: &Actual| {
+        let plan = Plan::routed(&settings, actual).unwrap();
+        let mut lines = plan.items.iter().map(Item::to_string);
+        lines.find(|line| line.starts_with("external_ids:ovn-encap-ip"))
+    };
+    assert_eq!(
+        ends(&actual).unwrap(),
+        format!("external_ids:ovn-encap-ip = {before}")
+    );
+    other.address = "192.0.2.12/24".parse().unwrap();
+    actual.addresses.push(other);
+    assert_eq!(
+        ends(&actual).unwrap(),
+        "external_ids:ovn-encap-ip = 192.0.2.12"
+    );
 }
 
 #[test]
