@@ -7,6 +7,7 @@ use std::io::{self, Write as _};
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use nix::sys::signal::SigSet;
@@ -211,6 +212,7 @@ fn serve(
             sources: Sources::start(&config.sources),
             uplink_mtu: watch::Sender::new(None),
             lines: Lines::default(),
+            lacks_southbound: AtomicBool::new(false),
             settled: watch::Sender::new(false),
             config,
             live,

@@ -342,7 +342,11 @@ fn a_node_with_running_pods_stays_ready_without_the_southbound_database() {
 
     node.set_key("ovn-remote", "tcp:172.31.0.1:6649");
     agent.await_ready(false);
-    web.exec("STATUS", &conf()).success();
+    for _ in 0..2 {
+        web.exec("STATUS", &conf()).success();
+    }
+    let told = "no new pod can be wired; the node stays ready";
+    assert_eq!(agent.log().matches(told).count(), 1, "{}", agent.log());
     let address = port.ipv4().parse().unwrap();
     traffic::ping_until_answered(web.place(), address).unwrap();
     let (new, _) = central.schedule(&node, "new", 13);

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use podwire_netns::Netlink;
@@ -55,6 +56,8 @@ pub struct Node {
     pub(crate) metrics: Arc<Metrics>,
     /// The order of operations.
     pub(crate) lines: Lines,
+    /// Whether the last STATUS passed over ovn-controller's missing connection.
+    pub(crate) lacks_southbound: AtomicBool,
     /// True once the cleanup at start has finished.
     pub(crate) settled: watch::Sender<bool>,
 }

@@ -1,6 +1,7 @@
 //! STATUS: whether an ADD would be served, judged by the actual state and not by whether the agent
 //! runs.
 
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use super::assignment::delegate_of;
@@ -25,9 +26,7 @@ pub(super) async fn status(node: &Node, call: &Call) -> Result<(), Error> {
     if call.conf.port_security == Some(true) {
         health.flows = health.flows_problem(node);
     }
-    if health.lacks_southbound() && node.ports.any_is_up() {
-        health.controller = None;
-    }
+    health.pass_over_southbound(node);
     health.confirm()?;
     if let Some(plugin) = delegate_of(node, call)? {
         plugin.status().await?;
@@ -103,18 +102,26 @@ impl Health {
         health
     }
 
-    /// Whether ovn-controller waits for a database that usually all nodes lack at the same time.
-    /// STATUS is no place to say so while pods run here: Kubernetes would take every pod of the
-    /// cluster out of its services (docs/decisions/0095).
-    fn lacks_southbound(&self) -> bool {
-        use ControllerError::NotConnected;
-        matches!(
-            self.controller,
-            Some(NotConnected {
-                remote: Some(_),
-                ..
-            })
-        )
+    /// Passes over the missing connection of ovn-controller to a database that usually all nodes
+    /// lack at the same time, if pods run here: for an error of STATUS, Kubernetes would take every
+    /// pod of the cluster out of its services (docs/decisions/0095). Logs it once.
+    fn pass_over_southbound(&mut self, node: &Node) {
+        let passed = self.controller.take_if(|problem| {
+            matches!(
+                problem,
+                ControllerError::NotConnected {
+                    remote: Some(_),
+                    ..
+                }
+            ) && node.ports.any_is_up()
+        });
+        let is_new = !node.lacks_southbound.swap(passed.is_some(), Relaxed);
+        if let Some(problem) = passed.filter(|_| is_new) {
+            tracing::warn!(
+                %problem,
+                "no new pod can be wired; the node stays ready for those that run"
+            );
+        }
     }
 
     /// Why a living switch accepts no flows; `switch` reports a dead one.
