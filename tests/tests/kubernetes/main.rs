@@ -376,6 +376,9 @@ fn init_step_agent_and_probes_work_with_the_mounts_of_the_manifest_and_without_a
     let bundle = image.probe(&agent, &bundle);
     assert!(bundle.status.success(), "{}", bundle.stderr);
     assert!(bundle.stderr.contains("wrote - with"), "{}", bundle.stderr);
+    let trace = ["/usr/bin/ovn-trace", "--version"].map(str::to_owned);
+    let trace = image.probe(&agent, &trace);
+    assert!(trace.stdout.starts_with("ovn-trace "), "{trace:?}");
     let list: Value = serde_json::from_str(&fs::read_to_string(node.path(&conf)).unwrap()).unwrap();
     let mut conf_of_call = list["plugins"][0].clone();
     conf_of_call["name"] = list["name"].clone();
