@@ -250,7 +250,10 @@ mod tests {
     #[test]
     fn dashboard_and_alerts_ask_for_numbers_that_are_on_the_page() {
         let metrics = Metrics::default();
-        metrics.put_back.get_or_create(&Kind { kind: "route" });
+        metrics
+            .put_back
+            .get_or_create(&Kind { kind: "route" })
+            .inc();
         let mut page = String::new();
         text::encode(&mut page, &metrics.registry).unwrap();
         let dashboard = include_str!("../../deploy/grafana/podwire-node.json");
