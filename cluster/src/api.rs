@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 
 use podwire_apiserver::object::{Metadata, Object, or_default};
 use serde::Deserialize;
+use serde::de::{DeserializeOwned, Deserializer};
+use serde_json::Value;
 
 /// Declares types of which every field may be absent or null.
 macro_rules! api {
@@ -40,6 +42,8 @@ kinds! {
     Pod: "v1" "pods",
     Service: "v1" "services",
     EndpointSlice: "discovery.k8s.io/v1" "endpointslices",
+    Namespace: "v1" "namespaces",
+    NetworkPolicy: "networking.k8s.io/v1" "networkpolicies",
     ConfigMap: "v1" "configmaps",
     Lease: "coordination.k8s.io/v1" "leases",
 }
@@ -75,6 +79,17 @@ api! {
     PodSpec {
         node_name: String,
         host_network: bool,
+        containers: Vec<Container>,
+        init_containers: Vec<Container>,
+    }
+    Container {
+        ports: Vec<ContainerPort>,
+        restart_policy: String,
+    }
+    ContainerPort {
+        name: String,
+        container_port: Option<i64>,
+        protocol: String,
     }
     PodStatus {
         phase: String,
@@ -147,6 +162,51 @@ api! {
         protocol: String,
     }
 
+    Namespace {
+        metadata: Metadata,
+    }
+    NetworkPolicy {
+        metadata: Metadata,
+        spec: Part<NetworkPolicySpec>,
+    }
+    NetworkPolicySpec {
+        pod_selector: Part<LabelSelector>,
+        policy_types: Part<Vec<String>>,
+        ingress: Part<Vec<Part<IngressRule>>>,
+        egress: Part<Vec<Part<EgressRule>>>,
+    }
+    IngressRule {
+        from: Vec<Part<Peer>>,
+        ports: Vec<Part<PolicyPort>>,
+    }
+    EgressRule {
+        to: Vec<Part<Peer>>,
+        ports: Vec<Part<PolicyPort>>,
+    }
+    Peer {
+        pod_selector: Option<LabelSelector>,
+        namespace_selector: Option<LabelSelector>,
+        ip_block: Option<IpBlock>,
+    }
+    IpBlock {
+        cidr: String,
+        except: Vec<String>,
+    }
+    PolicyPort {
+        protocol: String,
+        port: Option<IntOrString>,
+        end_port: Option<i64>,
+    }
+    LabelSelector {
+        match_labels: BTreeMap<String, String>,
+        match_expressions: Vec<LabelRequirement>,
+    }
+    LabelRequirement {
+        key: String,
+        operator: String,
+        values: Vec<String>,
+    }
+
     ConfigMap {
         metadata: Metadata,
     }
@@ -158,6 +218,53 @@ api! {
         holder_identity: String,
         lease_duration_seconds: i64,
         renew_time: String,
+    }
+}
+
+/// A port: its number or its name.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(untagged)]
+#[allow(missing_docs, reason = "Kubernetes documents them")]
+pub enum IntOrString {
+    Int(i64),
+    String(String),
+}
+
+/// A part of an object that does not make the whole object unreadable: what is in the rest counts.
+#[derive(Clone, Debug)]
+pub enum Part<T> {
+    /// It has the type that it should have.
+    Read(T),
+    /// It has another one; what is wrong.
+    Unreadable(String),
+}
+
+impl<T: Default> Default for Part<T> {
+    fn default() -> Self {
+        Self::Read(T::default())
+    }
+}
+
+impl<'de, T: DeserializeOwned> Deserialize<'de> for Part<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let value = Value::deserialize(deserializer)?;
+        Ok(match serde_json::from_value(value) {
+            Ok(read) => Self::Read(read),
+            Err(error) => Self::Unreadable(error.to_string()),
+        })
+    }
+}
+
+impl PodSpec {
+    /// The ports of the containers that run as long as the pod: sidecars are init containers that
+    /// are started again.
+    pub fn ports(&self) -> impl Iterator<Item = &ContainerPort> {
+        let is_sidecar = |container: &&Container| container.restart_policy == "Always";
+        let sidecars = self.init_containers.iter().filter(is_sidecar);
+        self.containers
+            .iter()
+            .chain(sidecars)
+            .flat_map(|it| &it.ports)
     }
 }
 

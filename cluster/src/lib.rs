@@ -4,8 +4,10 @@
 
 pub mod api;
 pub mod networks;
+mod selector;
 mod slices;
 
+pub use selector::{Labels, Selector, SelectorError};
 pub use slices::{SERVICE_NAME, Slices, endpoint_slices};
 
 use smol_str::SmolStr;

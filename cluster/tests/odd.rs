@@ -8,7 +8,7 @@ use podwire_apiserver::event::{Poster, Source};
 use podwire_apiserver::object::Object;
 use podwire_apiserver::watch::{Selection, Watch};
 use podwire_apiserver::{Access, Follow, Token, Unread};
-use podwire_cluster::api::{EndpointSlice, Node, Pod, Service};
+use podwire_cluster::api::{EndpointSlice, NetworkPolicy, Node, Pod, Service};
 use podwire_tests::apiserver::{ApiServer, service};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
@@ -98,6 +98,26 @@ fn check<K: Object>(mut object: Value, used: &[&str]) {
     }
 }
 
+/// Of a policy each part counts for itself: what can be read of it must still isolate.
+#[test]
+fn a_policy_can_be_read_whatever_its_spec_contains() {
+    let policy = json!({
+        "apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy",
+        "spec": {
+            "podSelector": { "matchLabels": { "a": "b" }, "matchExpressions": [
+                { "key": "a", "operator": "In", "values": ["b"] },
+            ] },
+            "policyTypes": ["Ingress"],
+            "ingress": [{
+                "from": [{ "ipBlock": { "cidr": "10.0.0.0/8", "except": ["10.1.0.0/16"] } }],
+                "ports": [{ "protocol": "TCP", "port": "web", "endPort": 81 }],
+            }],
+            "egress": [{ "to": [{ "podSelector": {}, "namespaceSelector": {} }] }],
+        },
+    });
+    check::<NetworkPolicy>(policy, &[]);
+}
+
 #[test]
 fn of_a_node_only_the_fields_that_are_used_matter() {
     let node = json!({
@@ -135,7 +155,10 @@ fn of_a_node_only_the_fields_that_are_used_matter() {
 fn of_a_pod_only_the_fields_that_are_used_matter() {
     let pod = json!({
         "apiVersion": "v1", "kind": "Pod",
-        "spec": { "nodeName": "a", "hostNetwork": false, "containers": [{ "name": "x" }] },
+        "spec": { "nodeName": "a", "hostNetwork": false, "containers": [{
+            "name": "x", "restartPolicy": "Always",
+            "ports": [{ "name": "web", "containerPort": 80, "protocol": "TCP", "hostPort": 1 }],
+        }] },
         "status": {
             "phase": "Running", "podIP": "10.0.0.3", "podIPs": [{ "ip": "10.0.0.3" }],
             "conditions": [{ "type": "Ready", "lastProbeTime": "x" }],
@@ -147,6 +170,14 @@ fn of_a_pod_only_the_fields_that_are_used_matter() {
             "/spec",
             "/spec/nodeName",
             "/spec/hostNetwork",
+            "/spec/containers",
+            "/spec/containers/0",
+            "/spec/containers/0/restartPolicy",
+            "/spec/containers/0/ports",
+            "/spec/containers/0/ports/0",
+            "/spec/containers/0/ports/0/name",
+            "/spec/containers/0/ports/0/containerPort",
+            "/spec/containers/0/ports/0/protocol",
             "/status",
             "/status/phase",
             "/status/podIP",

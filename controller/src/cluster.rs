@@ -1,6 +1,8 @@
 //! Kubernetes' objects, reduced to what the network depends on. A cluster has many pods, and most
 //! of a pod's object is not needed here.
 
+pub mod policy;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
@@ -10,6 +12,7 @@ use podwire_cluster::networks::OtherNetworks;
 pub use podwire_cluster::{Name, ObjectName};
 use podwire_cluster::{SERVICE_NAME, Slices};
 
+use self::policy::Selected;
 use crate::ipam::{Had, Mac, REQUESTED_ADDRESSES, REQUESTED_MAC};
 use crate::key::{Key, Of};
 
@@ -58,6 +61,8 @@ pub struct Pod {
     pub requested_addresses: Option<Box<str>>,
     /// [`REQUESTED_MAC`], unchanged.
     pub requested_mac: Option<Box<str>>,
+    /// What policies select it by.
+    pub selected: Selected,
 }
 
 /// A service that has at least one cluster IP.
@@ -193,10 +198,11 @@ impl From<&api::Node> for Node {
 impl Pod {
     /// The relevant part of a pod; `None` if the pod needs nothing: it has no node yet, uses its
     /// node's network, or has finished, which frees its address.
-    pub(crate) fn of(pod: &api::Pod) -> Option<Self> {
+    pub fn of(pod: &api::Pod) -> Option<Self> {
         let api::PodSpec {
             node_name,
             host_network,
+            ..
         } = &pod.spec;
         let is_finished = matches!(&*pod.status.phase, "Succeeded" | "Failed");
         if *host_network || is_finished || node_name.is_empty() {
@@ -215,6 +221,7 @@ impl Pod {
             other_networks: networks.map(OtherNetworks::of).unwrap_or_default(),
             requested_addresses: annotation(REQUESTED_ADDRESSES).map(Into::into),
             requested_mac: annotation(REQUESTED_MAC).map(Into::into),
+            selected: Selected::of(pod),
         })
     }
 }

@@ -1,0 +1,340 @@
+//! All policies, and what depends on which.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use podwire_cluster::{Labels, Name, ObjectName};
+use podwire_ovs::nb::Table;
+
+use super::{Candidate, Compiled, PeerSet, isolated_group, named_group, policy, policy_group};
+use crate::cluster::Pod;
+use crate::cluster::policy::{Direction, NamedPort, Policy, Selected};
+use crate::want::Row;
+
+/// All pods.
+type Pods = BTreeMap<ObjectName, Pod>;
+
+/// The labels of all namespaces.
+pub type Namespaces = BTreeMap<Name, Labels>;
+
+/// All policies with their rows.
+#[derive(Clone, Debug, Default)]
+pub struct Policies {
+    known: BTreeMap<ObjectName, (Policy, Compiled)>,
+    /// The sets of all rules, by their ids, each with the number of policies that use it.
+    sets: BTreeMap<Name, (PeerSet, usize)>,
+    /// Their ids by the only namespace whose pods they can have; the empty name stands for any.
+    by_namespace: BTreeMap<Name, BTreeSet<Name>>,
+    /// Those whose rows depend on the numbers of ports that pods name.
+    with_names: BTreeMap<Name, BTreeSet<ObjectName>>,
+    /// What changed since [`Policies::refresh`].
+    changed: BTreeMap<ObjectName, Option<Policy>>,
+}
+
+/// What has rows, or members, because of policies.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Subject {
+    /// A namespace: its groups of isolated pods.
+    Namespace(Name),
+    /// A set of peers, by its id.
+    Peers(Name),
+    /// A policy.
+    Policy(ObjectName),
+    /// A pod, which is a member.
+    Pod(ObjectName),
+}
+
+/// A place in a row that a pod should have.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Member {
+    /// Port_Group or Address_Set.
+    pub table: Table,
+    /// The row's name.
+    pub name: Name,
+    /// The address; `None` for its port.
+    pub address: Option<IpAddr>,
+}
+
+impl Policies {
+    /// Sets a policy, or removes it.
+    pub fn set(&mut self, name: ObjectName, policy: Option<Policy>) {
+        self.changed.insert(name, policy);
+    }
+
+    /// A policy.
+    pub fn get(&self, name: &ObjectName) -> Option<&Policy> {
+        let known = self.known.get(name).map(|(policy, _)| policy);
+        self.changed.get(name).map_or(known, Option::as_ref)
+    }
+
+    /// The policies of a namespace.
+    pub fn of(&self, namespace: &str) -> impl Iterator<Item = (&Name, &Policy)> {
+        self.compiled(namespace)
+            .map(|(name, policy, _)| (name, policy))
+    }
+
+    fn compiled(&self, namespace: &str) -> impl Iterator<Item = (&Name, &Policy, &Compiled)> {
+        let all = self.known.range((Name::from(namespace), Name::default())..);
+        let own = all.take_while(move |((of, _), _)| of == namespace);
+        own.map(|((_, name), (policy, compiled))| (name, policy, compiled))
+    }
+
+    /// Everything that has rows.
+    pub fn subjects(&self) -> impl Iterator<Item = Subject> {
+        let policies = self.known.keys().flat_map(|id| {
+            [
+                Subject::Namespace(id.0.clone()),
+                Subject::Policy(id.clone()),
+            ]
+        });
+        policies.chain(self.sets.keys().cloned().map(Subject::Peers))
+    }
+
+    /// A pod changed: the rows of policies that name a port of its may be others.
+    pub fn pod_changed(&mut self, before: Option<&Selected>, after: Option<&Selected>) {
+        if before == after {
+            return;
+        }
+        let ports = before.into_iter().chain(after).flat_map(|it| &it.ports);
+        let names: BTreeSet<&Name> = ports.map(|(named, _)| &named.name).collect();
+        for name in names {
+            for id in self.with_names.get(name).into_iter().flatten() {
+                if let Some((policy, _)) = self.known.get(id) {
+                    let same = || Some(policy.clone());
+                    self.changed.entry(id.clone()).or_insert_with(same);
+                }
+            }
+        }
+    }
+
+    /// The labels of a namespace changed: what policies make of the ports that pods name may be
+    /// others.
+    pub fn namespace_changed(&mut self) {
+        for id in self.with_names.values().flatten() {
+            if let Some((policy, _)) = self.known.get(id) {
+                let same = || Some(policy.clone());
+                self.changed.entry(id.clone()).or_insert_with(same);
+            }
+        }
+    }
+
+    /// Brings the rows in line with what changed. Returns those whose rows or members differ.
+    pub fn refresh(&mut self, pods: &Pods, namespaces: &Namespaces) -> BTreeSet<Subject> {
+        let mut keys = BTreeSet::new();
+        for (id, policy) in std::mem::take(&mut self.changed) {
+            let namespace = &id.0;
+            let compiled = policy.map(|policy| {
+                let compiled = compile(&id, &policy, pods, namespaces);
+                (policy, compiled)
+            });
+            let before = self.known.remove(&id);
+            if before == compiled {
+                self.known.extend(compiled.map(|it| (id, it)));
+                continue;
+            }
+            keys.insert(Subject::Namespace(namespace.clone()));
+            keys.insert(Subject::Policy(id.clone()));
+            let selectors = before
+                .iter()
+                .chain(&compiled)
+                .map(|(policy, _)| &policy.selector);
+            let selectors: Vec<_> = selectors.collect();
+            let own = of_namespace(pods, namespace);
+            let own =
+                own.filter(|(_, pod)| selectors.iter().any(|it| it.matches(&pod.selected.labels)));
+            keys.extend(own.map(|(id, _)| Subject::Pod(id.clone())));
+
+            let none = BTreeSet::new();
+            let sets = |it: &Option<(Policy, Compiled)>| {
+                it.as_ref()
+                    .map_or(none.clone(), |(_, compiled)| compiled.sets.clone())
+            };
+            let (old, new) = (sets(&before), sets(&compiled));
+            for set in new.difference(&old) {
+                if self.add(set) {
+                    keys.extend(members_of(set, pods, namespaces));
+                    keys.insert(Subject::Peers(set.id()));
+                }
+            }
+            for set in old.difference(&new) {
+                if self.drop(set) {
+                    keys.extend(members_of(set, pods, namespaces));
+                    keys.insert(Subject::Peers(set.id()));
+                }
+            }
+            for named in before.iter().flat_map(|(policy, _)| policy.named_ports()) {
+                if let Some(ids) = self.with_names.get_mut(&named.name) {
+                    ids.remove(&id);
+                }
+            }
+            for named in compiled.iter().flat_map(|(policy, _)| policy.named_ports()) {
+                let ids = self.with_names.entry(named.name.clone()).or_default();
+                ids.insert(id.clone());
+            }
+            self.known.extend(compiled.map(|it| (id, it)));
+        }
+        keys
+    }
+
+    /// Whether it is the first use of a set.
+    fn add(&mut self, set: &PeerSet) -> bool {
+        let id = set.id();
+        let (_, users) = self.sets.entry(id.clone()).or_insert((set.clone(), 0));
+        *users += 1;
+        let is_first = *users == 1;
+        if is_first {
+            let namespace = set.namespace().cloned().unwrap_or_default();
+            self.by_namespace.entry(namespace).or_default().insert(id);
+        }
+        is_first
+    }
+
+    /// Whether it was the last use.
+    fn drop(&mut self, set: &PeerSet) -> bool {
+        let id = set.id();
+        let Some((_, users)) = self.sets.get_mut(&id) else {
+            return false;
+        };
+        *users -= 1;
+        if *users > 0 {
+            return false;
+        }
+        self.sets.remove(&id);
+        let namespace = set.namespace().cloned().unwrap_or_default();
+        if let Some(ids) = self.by_namespace.get_mut(&namespace) {
+            ids.remove(&id);
+        }
+        true
+    }
+
+    /// The rows of a policy.
+    pub fn policy_rows(&self, id: &ObjectName) -> &[Row] {
+        self.known
+            .get(id)
+            .map_or(&[], |(_, compiled)| &compiled.rows)
+    }
+
+    /// The sets of a policy.
+    pub fn sets_of(&self, id: &ObjectName) -> impl Iterator<Item = &PeerSet> {
+        self.known
+            .get(id)
+            .into_iter()
+            .flat_map(|(_, compiled)| &compiled.sets)
+    }
+
+    /// The rows of a set.
+    pub fn peers_rows(&self, id: &Name) -> Vec<Row> {
+        let set = self.sets.get(id);
+        set.map_or_else(Vec::new, |(set, _)| super::peers(set))
+    }
+
+    /// The rows of a namespace.
+    pub fn namespace_rows(&self, namespace: &str) -> Vec<Row> {
+        let isolates = |direction: &Direction| {
+            self.of(namespace)
+                .any(|(_, policy)| policy.rules(*direction).is_some())
+        };
+        let directions = Direction::BOTH.into_iter().filter(isolates).collect();
+        super::namespace(namespace, &directions)
+    }
+
+    /// The groups and sets in which a pod with these addresses should be.
+    pub fn members(&self, pod: &Candidate<'_>, addresses: &[IpAddr]) -> BTreeSet<Member> {
+        let mut found = BTreeSet::new();
+        let group = |name| Member {
+            table: Table::PortGroup,
+            name,
+            address: None,
+        };
+        let namespace = pod.namespace;
+        for (name, policy, compiled) in self.compiled(namespace) {
+            if !policy.selector.matches(&pod.selected.labels) {
+                continue;
+            }
+            let isolating = Direction::BOTH
+                .into_iter()
+                .filter(|it| policy.rules(*it).is_some());
+            found.extend(isolating.map(|it| group(isolated_group(namespace, it))));
+            let own = policy_group(namespace, name);
+            if compiled.rows.iter().any(|row| row.name == *own) {
+                found.insert(group(own));
+            }
+            let named = compiled
+                .named
+                .iter()
+                .filter(|it| pod.selected.ports.contains(it));
+            let named = named.map(|(port, number)| named_group(namespace, name, port, *number));
+            found.extend(named.map(group));
+        }
+        let ids = [namespace, &Name::default()];
+        let ids = ids
+            .into_iter()
+            .filter_map(|it| self.by_namespace.get(it))
+            .flatten();
+        for (set, _) in ids.filter_map(|id| self.sets.get(id)) {
+            let own = addresses.iter().filter(|address| set.has(pod, **address));
+            found.extend(own.map(|address| Member {
+                table: Table::AddressSet,
+                name: set.name_for(*address),
+                address: Some(*address),
+            }));
+        }
+        found
+    }
+}
+
+fn compile(id: &ObjectName, of: &Policy, pods: &Pods, namespaces: &Namespaces) -> Compiled {
+    let (namespace, name) = id;
+    let numbers = |set: Option<&PeerSet>, named: &NamedPort| -> BTreeSet<u16> {
+        match set {
+            None => of_namespace(pods, namespace)
+                .filter(|(_, pod)| of.selector.matches(&pod.selected.labels))
+                .flat_map(|(_, pod)| pod.selected.numbers(named))
+                .collect(),
+            Some(set) => pods
+                .iter()
+                .filter(|(id, pod)| set.may_match(&candidate(id, pod, namespaces)))
+                .flat_map(|(_, pod)| pod.selected.numbers(named))
+                .collect(),
+        }
+    };
+    policy(namespace, name, of, &numbers)
+}
+
+fn of_namespace<'a>(
+    pods: &'a Pods,
+    namespace: &Name,
+) -> impl Iterator<Item = (&'a ObjectName, &'a Pod)> {
+    let from = (namespace.clone(), Name::default());
+    let namespace = namespace.clone();
+    pods.range(from..)
+        .take_while(move |((of, _), _)| *of == namespace)
+}
+
+fn members_of(set: &PeerSet, pods: &Pods, namespaces: &Namespaces) -> BTreeSet<Subject> {
+    let may = |(id, pod): &(&ObjectName, &Pod)| set.may_match(&candidate(id, pod, namespaces));
+    match set.namespace() {
+        Some(namespace) => of_namespace(pods, namespace)
+            .filter(may)
+            .map(|(id, _)| Subject::Pod(id.clone()))
+            .collect(),
+        None => pods
+            .iter()
+            .filter(may)
+            .map(|(id, _)| Subject::Pod(id.clone()))
+            .collect(),
+    }
+}
+
+/// A pod, for [`Policies::members`].
+pub fn candidate<'a>(
+    (namespace, _): &'a ObjectName,
+    pod: &'a Pod,
+    namespaces: &'a Namespaces,
+) -> Candidate<'a> {
+    Candidate {
+        namespace,
+        namespace_labels: namespaces.get(namespace),
+        selected: &pod.selected,
+    }
+}

@@ -1,0 +1,152 @@
+//! OVN's matches for addresses and ports (ovn-sb(5), Logical_Flow). Only `==` and ranges: with
+//! anything else ovn-controller processes a changed set as a whole.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+
+use crate::cluster::policy::{Direction, Peer, Ports, Protocol};
+
+/// A family of addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Family {
+    V4,
+    V6,
+}
+
+impl Family {
+    pub(super) const BOTH: [Self; 2] = [Self::V4, Self::V6];
+
+    pub(super) fn of(address: IpAddr) -> Self {
+        match address {
+            IpAddr::V4(_) => Self::V4,
+            IpAddr::V6(_) => Self::V6,
+        }
+    }
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::V4 => "v4",
+            Self::V6 => "v6",
+        }
+    }
+
+    pub(super) fn field(self) -> &'static str {
+        match self {
+            Self::V4 => "ip4",
+            Self::V6 => "ip6",
+        }
+    }
+}
+
+/// The peer's address in a packet.
+pub(super) fn address(direction: Direction, family: Family) -> String {
+    let side = match direction {
+        Direction::Ingress => "src",
+        Direction::Egress => "dst",
+    };
+    format!("{}.{side}", family.field())
+}
+
+/// The networks among some peers: for each family that has any, its name and the match.
+pub(super) fn blocks(direction: Direction, peers: &BTreeSet<Peer>) -> Vec<(String, String)> {
+    let nets = peers.iter().flat_map(|peer| match peer {
+        Peer::Block(net, except) => pieces(*net, except),
+        Peer::Pods { .. } => Vec::new(),
+    });
+    let nets = IpNet::aggregate(&nets.collect());
+    let of_family = |family: Family| {
+        let own: Vec<String> = nets
+            .iter()
+            .filter(|net| Family::of(net.addr()) == family)
+            .map(ToString::to_string)
+            .collect();
+        let field = address(direction, family);
+        let text = match &own[..] {
+            [] => return None,
+            // All addresses of the family.
+            [net] if net.ends_with("/0") => family.field().to_owned(),
+            [net] => format!("{field} == {net}"),
+            nets => format!("{field} == {{{}}}", nets.join(", ")),
+        };
+        Some((format!("blocks-{}", family.name()), text))
+    };
+    Family::BOTH.into_iter().filter_map(of_family).collect()
+}
+
+/// A network without some others, as networks.
+pub fn pieces(net: IpNet, except: &BTreeSet<IpNet>) -> Vec<IpNet> {
+    if except.iter().any(|it| it.contains(&net)) {
+        return Vec::new();
+    }
+    let inside: BTreeSet<IpNet> = except
+        .iter()
+        .filter(|it| net.contains(*it))
+        .copied()
+        .collect();
+    if inside.is_empty() {
+        return vec![net];
+    }
+    let halves = net.subnets(net.prefix_len() + 1).into_iter().flatten();
+    halves.flat_map(|half| pieces(half, &inside)).collect()
+}
+
+/// The ports that are known by number: for each protocol its name and the match. Of all ports of
+/// all protocols both are empty.
+pub(super) fn ports(allowed: Option<&BTreeSet<Ports>>) -> Vec<(&'static str, String)> {
+    let Some(allowed) = allowed else {
+        return vec![("", String::new())];
+    };
+    let mut ranges: BTreeMap<Protocol, Vec<(u16, u16)>> = BTreeMap::new();
+    for ports in allowed {
+        let (protocol, range) = match ports {
+            Ports::All(protocol) => (protocol, (0, u16::MAX)),
+            Ports::Range(protocol, first, last) => (protocol, (*first, *last)),
+            Ports::Named(_) => continue,
+        };
+        ranges.entry(*protocol).or_default().push(range);
+    }
+    let merged = ranges.into_iter().map(|(protocol, mut ranges)| {
+        ranges.sort_unstable();
+        let mut merged: Vec<(u16, u16)> = Vec::new();
+        for (first, last) in ranges {
+            match merged.last_mut() {
+                Some((_, end)) if first <= end.saturating_add(1) => *end = last.max(*end),
+                _ => merged.push((first, last)),
+            }
+        }
+        (protocol.name(), by_ranges(protocol, &merged))
+    });
+    merged.collect()
+}
+
+/// One port.
+pub(super) fn port(protocol: Protocol, number: u16) -> String {
+    by_ranges(protocol, &[(number, number)])
+}
+
+fn by_ranges(protocol: Protocol, ranges: &[(u16, u16)]) -> String {
+    let name = protocol.name();
+    if ranges == [(0, u16::MAX)] {
+        return name.to_owned();
+    }
+    let single = ranges.iter().filter(|(first, last)| first == last);
+    let single: Vec<String> = single.map(|(number, _)| number.to_string()).collect();
+    let wide = ranges.iter().filter(|(first, last)| first < last);
+    let mut all: Vec<String> = wide
+        .map(|(first, last)| format!("{first} <= {name}.dst <= {last}"))
+        .collect();
+    match &single[..] {
+        [] => {}
+        [number] => all.push(format!("{name}.dst == {number}")),
+        numbers => all.push(format!("{name}.dst == {{{}}}", numbers.join(", "))),
+    }
+    match &all[..] {
+        [one] => format!("{name} && {one}"),
+        several => {
+            let several: Vec<String> = several.iter().map(|it| format!("({it})")).collect();
+            format!("{name} && ({})", several.join(" || "))
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! Which pods are in a set.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use podwire_cluster::{Labels, Name};
+
+use super::Ids;
+use super::matching::Family;
+use crate::cluster::policy::{NamedPort, Namespaces, Peer, Selected};
+
+/// The pods that rules name. Equal ones share their rows.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PeerSet {
+    /// `None` for all pods.
+    peers: Option<BTreeSet<Peer>>,
+    /// Only those that give a port this number.
+    port: Option<(NamedPort, u16)>,
+}
+
+/// A pod that may be in a set.
+#[derive(Clone, Copy, Debug)]
+pub struct Candidate<'a> {
+    /// Its namespace.
+    pub namespace: &'a Name,
+    /// The labels of that; `None` if it is not known.
+    pub namespace_labels: Option<&'a Labels>,
+    /// Its own.
+    pub selected: &'a Selected,
+}
+
+impl PeerSet {
+    /// The pods among some peers, if there can be any. Networks need no set.
+    pub(super) fn of(peers: &BTreeSet<Peer>) -> Option<Self> {
+        let pods = peers.iter().filter(|it| matches!(it, Peer::Pods { .. }));
+        let peers: BTreeSet<Peer> = pods.cloned().collect();
+        (!peers.is_empty()).then_some(Self {
+            peers: Some(peers),
+            port: None,
+        })
+    }
+
+    /// Those of some peers that give a port this number. Networks have pods here.
+    pub(super) fn named(peers: Option<BTreeSet<Peer>>, named: NamedPort, number: u16) -> Self {
+        Self {
+            peers,
+            port: Some((named, number)),
+        }
+    }
+
+    /// Whether an address of a pod is in it.
+    pub fn has(&self, pod: &Candidate<'_>, address: IpAddr) -> bool {
+        let port = self.port.as_ref();
+        port.is_none_or(|port| pod.selected.ports.contains(port)) && self.matches(pod, address)
+    }
+
+    fn matches(&self, pod: &Candidate<'_>, address: IpAddr) -> bool {
+        self.any(pod, |net, except| {
+            net.contains(&address) && !except.iter().any(|net| net.contains(&address))
+        })
+    }
+
+    /// Whether a pod can be in it, whatever its addresses and the numbers of its ports.
+    pub(super) fn may_match(&self, pod: &Candidate<'_>) -> bool {
+        self.any(pod, |_, _| true)
+    }
+
+    fn any(
+        &self,
+        pod: &Candidate<'_>,
+        in_block: impl Fn(&IpNet, &BTreeSet<IpNet>) -> bool,
+    ) -> bool {
+        let Some(peers) = &self.peers else {
+            return true;
+        };
+        peers.iter().any(|peer| match peer {
+            Peer::Pods { namespaces, pods } => {
+                let in_namespace = match namespaces {
+                    Namespaces::Own(name) => name == pod.namespace,
+                    Namespaces::Matching(selector) => {
+                        pod.namespace_labels.is_some_and(|it| selector.matches(it))
+                    }
+                };
+                in_namespace && pods.matches(&pod.selected.labels)
+            }
+            Peer::Block(net, except) => in_block(net, except),
+        })
+    }
+
+    /// The only namespace whose pods it can have.
+    pub(super) fn namespace(&self) -> Option<&Name> {
+        let mut names = self.peers.as_ref()?.iter().map(|peer| match peer {
+            Peer::Pods {
+                namespaces: Namespaces::Own(name),
+                ..
+            } => Some(name),
+            _ => None,
+        });
+        let first = names.next()??;
+        names.all(|it| it == Some(first)).then_some(first)
+    }
+
+    /// Its part of the key of its rows, and of their names: 64 bits of a hash that nobody can
+    /// choose, because two tenants' sets with one name would be one set.
+    pub fn id(&self) -> Name {
+        let text = format!("{self:?}");
+        let hash = ring::digest::digest(&ring::digest::SHA256, text.as_bytes());
+        let bytes = hash.as_ref().first_chunk().copied().unwrap_or_default();
+        u64::from_be_bytes(bytes).to_string().into()
+    }
+
+    /// The name of its row for the addresses of a family.
+    pub(super) fn name(&self, family: Family) -> String {
+        format!("a{}_{}", self.id(), family.name())
+    }
+
+    /// The name of its row with an address.
+    pub fn name_for(&self, address: IpAddr) -> Name {
+        self.name(Family::of(address)).into()
+    }
+
+    pub(super) fn ids(&self, family: Family) -> Ids {
+        Ids::new("PodSelector", self.to_string()).and("ip-family", family.name())
+    }
+}
+
+/// In the form of selectors.
+impl std::fmt::Display for PeerSet {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut parts = Vec::new();
+        for peer in self.peers.iter().flatten() {
+            parts.push(peer.to_string());
+        }
+        if self.peers.is_none() {
+            parts.push("all pods".to_owned());
+        }
+        f.write_str(&parts.join(" or "))?;
+        if let Some((named, number)) = &self.port {
+            write!(
+                f,
+                " with {} = {number}/{}",
+                named.name,
+                named.protocol.name()
+            )?;
+        }
+        Ok(())
+    }
+}

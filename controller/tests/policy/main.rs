@@ -1,0 +1,98 @@
+//! NetworkPolicies: what the rows let pass is what the API says, for every pair of pods of three
+//! namespaces, by an evaluator and an interpreter of matches that share no code with the
+//! controller.
+
+#![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
+
+mod cases;
+mod oracle;
+mod rows;
+mod world;
+
+use oracle::Oracle;
+use rows::Rows;
+use serde_json::json;
+use world::{Packet, World, probes};
+
+/// What passes that should not, and what does not that should.
+fn differences(world: &World) -> Vec<String> {
+    let (oracle, rows) = (Oracle::new(world), Rows::of(world));
+    let wrong = probes(world).filter(|probe| oracle.passes(probe) != rows.passes(probe));
+    wrong
+        .map(|it| format!("{it:?} is to pass: {}", oracle.passes(&it)))
+        .collect()
+}
+
+#[test]
+fn the_rows_of_each_case_let_pass_what_the_api_says() {
+    let mut passes = 0;
+    for (name, policies) in cases::all() {
+        let world = World::new(policies);
+        let wrong = differences(&world);
+        assert!(
+            wrong.is_empty(),
+            "{name}: {} of them, as {}",
+            wrong.len(),
+            wrong[0]
+        );
+        let oracle = Oracle::new(&world);
+        passes += probes(&world).filter(|probe| oracle.passes(probe)).count();
+    }
+    // The cases differ in what they let pass, or the comparison would say little.
+    let most = cases::all().len() * probes(&World::new(json!([]))).count();
+    assert!(
+        (most / 10..most * 9 / 10).contains(&passes),
+        "{passes} of {most}"
+    );
+}
+
+/// Written by hand, for the evaluator could be as wrong as the rows.
+#[test]
+fn some_cases_let_pass_what_is_written_here() {
+    for (name, from, to, passes) in cases::BY_HAND {
+        let all = cases::all();
+        let (_, policies) = all.into_iter().find(|(it, _)| it == name).unwrap();
+        let world = World::new(policies);
+        let packet = Packet::parse(&world, from, to);
+        let rows = Rows::of(&world);
+        assert_eq!(rows.passes(&packet), *passes, "{name}: {from} to {to}");
+        let oracle = Oracle::new(&world);
+        assert_eq!(
+            oracle.passes(&packet),
+            *passes,
+            "the evaluator, {name}: {from} to {to}"
+        );
+    }
+}
+
+/// A history of changes ends in the rows and members of a fresh start.
+#[test]
+fn policies_that_change_leave_nothing_behind() {
+    let mut world = World::new(json!([]));
+    let mut rows = Rows::of(&world);
+    for (_, policies) in cases::all() {
+        world.policies = policies;
+        rows.change(&world);
+        assert_eq!(rows, Rows::of(&world), "{}", world.policies);
+    }
+    // Labels of a pod and of a namespace, and the numbers of a port.
+    for step in 0..6 {
+        world.relabel(step);
+        rows.change(&world);
+        assert_eq!(rows, Rows::of(&world), "step {step}");
+        assert_eq!(differences(&world), [""; 0], "step {step}");
+    }
+}
+
+/// What a pod costs is members: its coming and going changes no row.
+#[test]
+fn a_pod_costs_members_alone() {
+    for (name, policies) in cases::all() {
+        let mut world = World::new(policies);
+        let before = Rows::of(&world);
+        world.pods.push(world.pods[0].again());
+        let after = Rows::of(&world);
+        assert_eq!(before.shapes(), after.shapes(), "{name}");
+        assert!(before.is_lean(), "{name}: {:?}", before.shapes());
+    }
+}

@@ -1,0 +1,363 @@
+//! The rows of a world, and what OVN would make of them: a small interpreter of ACLs.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use podwire_cluster::{Name, ObjectName, api};
+use podwire_controller::cluster::Pod;
+use podwire_controller::cluster::policy::Policy;
+use podwire_controller::want::policy::{Namespaces, Policies, Subject, candidate};
+use podwire_controller::want::{Column, Row};
+use podwire_ovs::nb::Table;
+use podwire_ovs::value::Value;
+
+use crate::world::{Packet, World};
+
+#[derive(Default)]
+pub(crate) struct Rows {
+    policies: Policies,
+    applied: BTreeSet<ObjectName>,
+    pods: BTreeMap<ObjectName, Pod>,
+    ports: BTreeMap<IpAddr, ObjectName>,
+    namespaces: Namespaces,
+    rows: BTreeMap<Subject, Vec<Row>>,
+    /// Of each pod: its groups, and the sets with its addresses.
+    members: BTreeMap<ObjectName, BTreeSet<(Name, Option<IpAddr>)>>,
+}
+
+impl PartialEq for Rows {
+    fn eq(&self, other: &Self) -> bool {
+        self.shown() == other.shown()
+    }
+}
+
+impl std::fmt::Debug for Rows {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        std::fmt::Debug::fmt(&self.shown(), f)
+    }
+}
+
+impl Rows {
+    pub(crate) fn of(world: &World) -> Self {
+        let mut rows = Self::default();
+        rows.change(world);
+        rows
+    }
+
+    fn shown(
+        &self,
+    ) -> (
+        &BTreeMap<Subject, Vec<Row>>,
+        &BTreeMap<ObjectName, BTreeSet<(Name, Option<IpAddr>)>>,
+    ) {
+        (&self.rows, &self.members)
+    }
+
+    /// As the controller does: only what is told to have changed is computed again.
+    pub(crate) fn change(&mut self, world: &World) {
+        let mut changed = BTreeSet::new();
+        let namespaces: Namespaces = world
+            .namespaces
+            .iter()
+            .map(|(name, labels)| {
+                let labels = serde_json::from_value(labels.clone()).unwrap();
+                (name.as_str().into(), labels)
+            })
+            .collect();
+        let of_changed = |name: &Name| namespaces.get(name) != self.namespaces.get(name);
+        let pods = world.pods.iter();
+        let pods = pods.map(|pod| (Name::from(&*pod.namespace), Name::from(&*pod.name)));
+        changed.extend(
+            pods.clone()
+                .filter(|(ns, _)| of_changed(ns))
+                .map(Subject::Pod),
+        );
+        if namespaces != self.namespaces {
+            self.policies.namespace_changed();
+        }
+        self.namespaces = namespaces;
+
+        let present: BTreeSet<ObjectName> = pods.collect();
+        let gone: Vec<_> = self
+            .pods
+            .keys()
+            .filter(|id| !present.contains(*id))
+            .cloned()
+            .collect();
+        for id in gone {
+            let before = self.pods.remove(&id);
+            self.policies
+                .pod_changed(before.as_ref().map(|pod| &pod.selected), None);
+            changed.insert(Subject::Pod(id));
+        }
+        for pod in &world.pods {
+            let id = (Name::from(&*pod.namespace), Name::from(&*pod.name));
+            let object: api::Pod = serde_json::from_value(pod.object.clone()).unwrap();
+            let after = Pod::of(&object).unwrap();
+            let before = self.pods.insert(id.clone(), after.clone());
+            let selected = before.as_ref().map(|pod| &pod.selected);
+            self.policies.pod_changed(selected, Some(&after.selected));
+            if before.as_ref() != Some(&after) {
+                changed.insert(Subject::Pod(id.clone()));
+            }
+            self.ports
+                .extend(pod.addresses.map(|address| (address, id.clone())));
+        }
+
+        let mut applied = BTreeSet::new();
+        for policy in world.policies.as_array().unwrap() {
+            let policy: api::NetworkPolicy = serde_json::from_value(policy.clone()).unwrap();
+            let meta = &policy.metadata;
+            let id = (Name::from(&*meta.namespace), Name::from(&*meta.name));
+            self.policies.set(id.clone(), Policy::of(&policy));
+            applied.insert(id);
+        }
+        for id in self.applied.difference(&applied) {
+            self.policies.set(id.clone(), None);
+        }
+        self.applied = applied;
+        changed.extend(self.policies.refresh(&self.pods, &self.namespaces));
+        for subject in changed {
+            let rows = match &subject {
+                Subject::Namespace(name) => self.policies.namespace_rows(name),
+                Subject::Peers(id) => self.policies.peers_rows(id),
+                Subject::Policy(id) => self.policies.policy_rows(id).to_vec(),
+                Subject::Pod(id) => {
+                    self.contribute(world, id);
+                    continue;
+                }
+            };
+            match rows.is_empty() {
+                true => self.rows.remove(&subject),
+                false => self.rows.insert(subject, rows),
+            };
+        }
+    }
+
+    fn contribute(&mut self, world: &World, id: &ObjectName) {
+        let Some(pod) = self.pods.get(id) else {
+            self.members.remove(id);
+            return;
+        };
+        let mut all = world.pods.iter();
+        let own = all.find(|it| (it.namespace.as_str(), it.name.as_str()) == (&id.0, &id.1));
+        let candidate = candidate(id, pod, &self.namespaces);
+        let members = self.policies.members(&candidate, &own.unwrap().addresses);
+        let members = members
+            .into_iter()
+            .map(|it| (it.name, it.address))
+            .collect();
+        self.members.insert(id.clone(), members);
+    }
+
+    /// The rows without what tells them apart in time: tables, names and columns.
+    pub(crate) fn shapes(&self) -> Vec<&Row> {
+        self.rows.values().flatten().collect()
+    }
+
+    /// Whether no ACL has what makes OVN process a changed set as a whole.
+    pub(crate) fn is_lean(&self) -> bool {
+        self.acls().all(|acl| {
+            let text = text(acl, "match");
+            !text.contains("!=") && text.matches('$').count() <= 1
+        })
+    }
+
+    fn acls(&self) -> impl Iterator<Item = &Row> {
+        self.rows
+            .values()
+            .flatten()
+            .filter(|row| row.table == Table::Acl)
+    }
+
+    pub(crate) fn passes(&self, packet: &Packet) -> bool {
+        let ports = (self.ports.get(&packet.from), self.ports.get(&packet.to));
+        ["from-lport", "to-lport"].iter().all(|direction| {
+            let own = self
+                .acls()
+                .filter(|acl| text(acl, "direction") == *direction);
+            let matching = own.filter(|acl| {
+                let text = text(acl, "match");
+                let mut parser = Parser {
+                    rows: self,
+                    packet,
+                    ports,
+                    left: &tokens(text)[..],
+                };
+                let found = parser.any();
+                assert!(parser.left.is_empty(), "{text}: {:?}", parser.left);
+                found
+            });
+            let best = matching.max_by_key(|acl| value(acl, "priority").as_integer());
+            best.is_none_or(|acl| text(acl, "action") != "drop")
+        })
+    }
+
+    fn is_member(&self, group: &str, port: Option<&ObjectName>, address: Option<IpAddr>) -> bool {
+        let is_it =
+            |members: &BTreeSet<(Name, Option<IpAddr>)>| members.contains(&(group.into(), address));
+        let is_made = |row: &Row| row.name == group && row.table != Table::Acl;
+        assert!(
+            self.rows.values().flatten().any(is_made) || self.is_shared(group),
+            "{group}"
+        );
+        match port {
+            Some(port) => self.members.get(port).is_some_and(is_it),
+            None => address.is_some() && self.members.values().any(is_it),
+        }
+    }
+
+    fn is_shared(&self, group: &str) -> bool {
+        let nodes = podwire_controller::want::policy::nodes();
+        nodes.iter().any(|row| row.name == group)
+    }
+}
+
+fn value<'r>(row: &'r Row, column: &str) -> &'r Value {
+    let mut columns = row.columns.iter();
+    match columns.find(|(name, _)| *name == column) {
+        Some((_, Column::Value(value))) => value,
+        _ => panic!("{row:?} without {column}"),
+    }
+}
+
+fn text<'r>(row: &'r Row, column: &str) -> &'r str {
+    value(row, column).as_str().unwrap()
+}
+
+fn tokens(text: &str) -> Vec<String> {
+    let mut spaced = text.to_owned();
+    for sign in ["(", ")", "{", "}", ","] {
+        spaced = spaced.replace(sign, &format!(" {sign} "));
+    }
+    spaced.split_whitespace().map(str::to_owned).collect()
+}
+
+/// Reads and evaluates a match at the same time.
+struct Parser<'a> {
+    rows: &'a Rows,
+    packet: &'a Packet,
+    ports: (Option<&'a ObjectName>, Option<&'a ObjectName>),
+    left: &'a [String],
+}
+
+impl<'a> Parser<'a> {
+    fn next(&mut self) -> &'a str {
+        let (first, rest) = self.left.split_first().unwrap();
+        self.left = rest;
+        first
+    }
+
+    fn take(&mut self, token: &str) -> bool {
+        let is_it = self.left.first().is_some_and(|it| it == token);
+        if is_it {
+            self.next();
+        }
+        is_it
+    }
+
+    fn any(&mut self) -> bool {
+        let mut found = self.all();
+        while self.take("||") {
+            found |= self.all();
+        }
+        found
+    }
+
+    fn all(&mut self) -> bool {
+        let mut found = self.one();
+        while self.take("&&") {
+            found &= self.one();
+        }
+        found
+    }
+
+    fn one(&mut self) -> bool {
+        if self.take("(") {
+            let found = self.any();
+            assert!(self.take(")"));
+            return found;
+        }
+        let first = self.next();
+        if let Ok(from) = first.parse::<u16>() {
+            assert!(self.take("<="));
+            let number = self.number();
+            assert!(self.take("<="));
+            let to: u16 = self.next().parse().unwrap();
+            return number.is_some_and(|number| (from..=to).contains(&number));
+        }
+        if !self.take("==") {
+            return self.is(first);
+        }
+        match first {
+            "inport" | "outport" => {
+                let group = self.next().strip_prefix('@').unwrap();
+                let port = if first == "inport" {
+                    self.ports.0
+                } else {
+                    self.ports.1
+                };
+                port.is_some() && self.rows.is_member(group, port, None)
+            }
+            "ip4.src" | "ip4.dst" | "ip6.src" | "ip6.dst" => {
+                let address = if first.ends_with("src") {
+                    self.packet.from
+                } else {
+                    self.packet.to
+                };
+                let values = self.values();
+                let is_of_family = address.is_ipv4() == first.starts_with("ip4");
+                let is_in = |value: &&str| match value.strip_prefix('$') {
+                    Some(set) => self.rows.is_member(set, None, Some(address)),
+                    None => match value.parse::<IpNet>() {
+                        Ok(net) => net.contains(&address),
+                        Err(_) => value.parse::<IpAddr>().unwrap() == address,
+                    },
+                };
+                values.iter().any(is_in) && is_of_family
+            }
+            field => {
+                let number = self.field(field);
+                let values = self.values();
+                values
+                    .iter()
+                    .any(|it| Some(it.parse::<u16>().unwrap()) == number)
+            }
+        }
+    }
+
+    fn values(&mut self) -> Vec<&'a str> {
+        if !self.take("{") {
+            return vec![self.next()];
+        }
+        let mut found = Vec::new();
+        while !self.take("}") {
+            found.push(self.next());
+            self.take(",");
+        }
+        found
+    }
+
+    fn number(&mut self) -> Option<u16> {
+        let field = self.next();
+        self.field(field)
+    }
+
+    /// The destination port, if the packet is of the field's protocol.
+    fn field(&self, field: &str) -> Option<u16> {
+        let protocol = field.strip_suffix(".dst").unwrap();
+        (self.packet.protocol.to_lowercase() == protocol).then_some(self.packet.port)
+    }
+
+    fn is(&self, name: &str) -> bool {
+        match name {
+            "ip" => true,
+            "ip4" => self.packet.from.is_ipv4(),
+            "ip6" => self.packet.from.is_ipv6(),
+            "tcp" | "udp" | "sctp" => self.packet.protocol.to_lowercase() == name,
+            "arp" | "nd" => false,
+            other => panic!("{other}"),
+        }
+    }
+}
