@@ -330,7 +330,7 @@ impl Compiler<'_> {
 pub fn peers(set: &PeerSet) -> Vec<Row> {
     let rows = Family::BOTH.map(|family| {
         let mut row = row(Table::AddressSet, set.ids(family));
-        row.name = set.name(family).into();
+        row.name = set.name(family);
         row
     });
     rows.into()

@@ -23,8 +23,10 @@ pub(crate) struct Rows {
     namespaces: Namespaces,
     rows: BTreeMap<Subject, Vec<Row>>,
     /// Of each pod: its groups, and the sets with its addresses.
-    members: BTreeMap<ObjectName, BTreeSet<(Name, Option<IpAddr>)>>,
+    members: Members,
 }
+
+type Members = BTreeMap<ObjectName, BTreeSet<(Name, Option<IpAddr>)>>;
 
 impl PartialEq for Rows {
     fn eq(&self, other: &Self) -> bool {
@@ -45,12 +47,7 @@ impl Rows {
         rows
     }
 
-    fn shown(
-        &self,
-    ) -> (
-        &BTreeMap<Subject, Vec<Row>>,
-        &BTreeMap<ObjectName, BTreeSet<(Name, Option<IpAddr>)>>,
-    ) {
+    fn shown(&self) -> (&BTreeMap<Subject, Vec<Row>>, &Members) {
         (&self.rows, &self.members)
     }
 

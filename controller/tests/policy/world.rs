@@ -144,9 +144,9 @@ const PROTOCOLS: [&str; 3] = ["TCP", "UDP", "SCTP"];
 /// From everybody to everybody else, by each protocol and some ports.
 pub(crate) fn probes(world: &World) -> impl Iterator<Item = Packet> {
     let mut found = Vec::new();
-    for family in 0..2 {
+    for (family, outside) in OUTSIDE.iter().enumerate() {
         let pods = world.pods.iter().map(|pod| pod.addresses[family]);
-        let all: Vec<IpAddr> = pods.chain([OUTSIDE[family].parse().unwrap()]).collect();
+        let all: Vec<IpAddr> = pods.chain([outside.parse().unwrap()]).collect();
         for from in &all {
             for to in all.iter().filter(|to| *to != from) {
                 for protocol in PROTOCOLS {
