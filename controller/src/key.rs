@@ -13,6 +13,10 @@ pub enum Of {
     Cluster,
     /// A node.
     Node,
+    /// A namespace with policies: its groups of isolated pods.
+    Namespace,
+    /// The pods that policies' rules name, by the id of such a set.
+    Peers,
     /// A NetworkPolicy.
     Policy,
     /// A pod.
@@ -26,9 +30,11 @@ pub enum Of {
 /// The order in which changed keys are processed. Switches and groups come before the pods whose
 /// ports refer to them, so that one transaction can contain both; members that nobody contributes
 /// come when everybody has said which ones they do.
-pub const ORDER: [Of; 6] = [
+pub const ORDER: [Of; 8] = [
     Of::Cluster,
     Of::Node,
+    Of::Namespace,
+    Of::Peers,
     Of::Policy,
     Of::Pod,
     Of::Service,
@@ -68,6 +74,8 @@ impl Of {
         match self {
             Self::Cluster => "cluster",
             Self::Node => "node",
+            Self::Namespace => "namespace",
+            Self::Peers => "peers",
             Self::Policy => "policy",
             Self::Pod => "pod",
             Self::Service => "service",
@@ -79,7 +87,7 @@ impl Of {
     fn names(self) -> usize {
         match self {
             Self::Cluster | Self::Members => 0,
-            Self::Node => 1,
+            Self::Node | Self::Namespace | Self::Peers => 1,
             Self::Policy | Self::Pod | Self::Service => 2,
         }
     }
@@ -87,7 +95,7 @@ impl Of {
     /// The tables with the rows of such keys.
     pub(crate) fn tables(self) -> &'static [Table] {
         match self {
-            Self::Cluster => &[Table::LogicalRouter],
+            Self::Cluster => &[Table::LogicalRouter, Table::PortGroup, Table::AddressSet],
             Self::Node => &[
                 Table::LogicalSwitch,
                 Table::LogicalSwitchPort,
@@ -96,7 +104,8 @@ impl Of {
                 Table::StaticRoute,
                 Table::RouterPolicy,
             ],
-            Self::Policy => &[Table::PortGroup, Table::AddressSet, Table::Acl],
+            Self::Namespace | Self::Policy => &[Table::PortGroup, Table::Acl],
+            Self::Peers => &[Table::AddressSet],
             Self::Pod => &[Table::LogicalSwitchPort],
             Self::Service => &[Table::LoadBalancer],
             Self::Members => &[],
@@ -106,7 +115,7 @@ impl Of {
     /// The API and the kind of such objects; `None` for what is no object.
     pub(crate) fn kind(self) -> Option<(&'static str, &'static str)> {
         match self {
-            Self::Cluster | Self::Members => None,
+            Self::Cluster | Self::Members | Self::Namespace | Self::Peers => None,
             Self::Node => Some(("v1", "Node")),
             Self::Policy => Some(("networking.k8s.io/v1", "NetworkPolicy")),
             Self::Pod => Some(("v1", "Pod")),
@@ -137,6 +146,11 @@ impl Key {
     /// A node's.
     pub fn node(name: Name) -> Self {
         Self::new(Of::Node, Name::default(), name)
+    }
+
+    /// That of what has a name alone.
+    pub fn named(of: Of, name: Name) -> Self {
+        Self::new(of, Name::default(), name)
     }
 
     /// That of an object in a namespace.
@@ -227,7 +241,7 @@ mod tests {
         let id = || ("ns".into(), "x".into());
         let of_default = ORDER.map(|of| match of.names() {
             0 => Key::only(of),
-            1 => Key::node("x".into()),
+            1 => Key::named(of, "x".into()),
             _ => Key::object(of, id()),
         });
         let other = Network("tenants/blue".into());
@@ -247,13 +261,15 @@ mod tests {
             [
                 "cluster",
                 "node/x",
+                "namespace/x",
+                "peers/x",
                 "policy/ns/x",
                 "pod/ns/x",
                 "service/ns/x",
                 "members"
             ]
         );
-        assert_eq!(other[3], "pod/ns/x/tenants/blue");
+        assert_eq!(other[5], "pod/ns/x/tenants/blue");
         for wrong in [
             "", "pod", "pod/ns", "pod/ns/", "pod//x", "node/", "node/x/", "other/x",
         ] {

@@ -96,7 +96,9 @@ pub fn cluster() -> Vec<Row> {
         ]),
     );
     router.external_ids = vec![("k8s-cluster-router", "yes".to_owned())];
-    vec![router, Row::new(Table::LoadBalancerGroup, GROUP)]
+    let mut rows = vec![router, Row::new(Table::LoadBalancerGroup, GROUP)];
+    rows.extend(policy::nodes());
+    rows
 }
 
 /// A node with these subnets: its switch, its ports on router and switch, and its pods' routes to

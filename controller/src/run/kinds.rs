@@ -5,6 +5,7 @@ use podwire_cluster::{api, endpoint_slices};
 
 use super::State;
 use super::watch::{Change, Followed, Kind, all, namespaced};
+use crate::cluster::policy::Policy;
 use crate::cluster::{Node, Pod, Service, Slice};
 use crate::key::{Key, Of};
 
@@ -25,7 +26,32 @@ pub(super) const KINDS: &[&dyn Kind] = &[
         reduce: Pod::of,
         change: |name, pod| changed(move |state| state.learn_pod(name, pod)),
         unreadable: Some(|name| Change::Unreadable(Key::pod(name))),
-        holds: &[Of::Node, Of::Pod, Of::Members],
+        holds: &[
+            Of::Node,
+            Of::Namespace,
+            Of::Peers,
+            Of::Policy,
+            Of::Pod,
+            Of::Members,
+        ],
+        is_optional: false,
+    },
+    &Followed {
+        events: all::<api::Namespace>,
+        name: |namespace| namespace.name.as_str().into(),
+        reduce: |namespace| Some(namespace.metadata.labels.clone()),
+        change: |name, labels| changed(move |state| state.learn_namespace(name, labels)),
+        unreadable: None,
+        holds: SELECTED,
+        is_optional: false,
+    },
+    &Followed {
+        events: all::<api::NetworkPolicy>,
+        name: namespaced,
+        reduce: Policy::of,
+        change: |name, policy| changed(move |state| state.learn_policy(name, policy)),
+        unreadable: Some(|name| Change::Unreadable(Key::object(Of::Policy, name))),
+        holds: SELECTED,
         is_optional: false,
     },
     &Followed {
@@ -47,6 +73,9 @@ pub(super) const KINDS: &[&dyn Kind] = &[
         is_optional: false,
     },
 ];
+
+/// What depends on policies, and on the namespaces that they select.
+const SELECTED: &[Of] = &[Of::Namespace, Of::Peers, Of::Policy, Of::Pod, Of::Members];
 
 fn changed(learn: impl FnOnce(&mut State) + Send + 'static) -> Change {
     Change::Object(Box::new(learn))

@@ -173,6 +173,7 @@ impl State {
         if std::mem::take(&mut self.claims_changed) {
             self.compare_claims();
         }
+        self.dirty.extend(self.cluster.refresh_policies());
         let dirty = std::mem::take(&mut self.dirty);
         if !self.kinds.contains(&Known::Listing) {
             return dirty;

@@ -12,15 +12,19 @@ mod members;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use ipnet::IpNet;
 use podwire_ovs::nb::Table;
 use podwire_ovs::value::Value;
 
 use super::Row;
 use crate::cluster::Name;
 use crate::cluster::policy::{Direction, NamedPort, Peer, Policy, Ports, Rule};
+use crate::ipam::nth;
+use crate::members::Member;
+use index::member;
 use matching::{Family, blocks, ports};
 
-pub use index::{Member, Namespaces, Policies, Subject, candidate};
+pub use index::{Namespaces, Policies, Subject, candidate};
 pub use matching::pieces;
 pub use members::{Candidate, PeerSet};
 
@@ -108,14 +112,24 @@ pub fn named_group(namespace: &str, name: &str, named: &NamedPort, number: u16) 
     hashed(&named_ids(namespace, name, named, number).id()).into()
 }
 
-/// The port group of the nodes' management ports.
-pub fn nodes_group() -> Name {
+fn nodes_group() -> Name {
     hashed(&nodes_ids().id()).into()
 }
 
-/// The address set of the nodes' management ports that has an address.
-pub fn nodes_set(address: std::net::IpAddr) -> Name {
-    hashed(&nodes_set_ids(Family::of(address)).id()).into()
+/// The places of the management port of a node with these subnets.
+pub fn node_members(node: &str, subnets: &[IpNet]) -> BTreeSet<Member> {
+    let addresses = subnets.iter().map(|subnet| nth(*subnet, 2).addr());
+    let addresses = addresses.map(|address| {
+        let set = hashed(&nodes_set_ids(Family::of(address)).id());
+        member(Table::AddressSet, set.into(), address.to_string().into())
+    });
+    let port = member(
+        Table::PortGroup,
+        nodes_group(),
+        format!("k8s-{node}").into(),
+    );
+    let is_there = !subnets.is_empty();
+    addresses.chain(is_there.then_some(port)).collect()
 }
 
 /// Shared by all policies: the nodes' management ports, from which kubelets reach their pods.

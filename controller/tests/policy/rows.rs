@@ -26,7 +26,7 @@ pub(crate) struct Rows {
     members: Members,
 }
 
-type Members = BTreeMap<ObjectName, BTreeSet<(Name, Option<IpAddr>)>>;
+type Members = BTreeMap<ObjectName, BTreeSet<(Name, Name)>>;
 
 impl PartialEq for Rows {
     fn eq(&self, other: &Self) -> bool {
@@ -143,7 +143,7 @@ impl Rows {
         let members = self.policies.members(&candidate, &own.unwrap().addresses);
         let members = members
             .into_iter()
-            .map(|it| (it.name, it.address))
+            .map(|it| (it.group.name, it.member))
             .collect();
         self.members.insert(id.clone(), members);
     }
@@ -191,18 +191,16 @@ impl Rows {
         })
     }
 
-    fn is_member(&self, group: &str, port: Option<&ObjectName>, address: Option<IpAddr>) -> bool {
-        let is_it =
-            |members: &BTreeSet<(Name, Option<IpAddr>)>| members.contains(&(group.into(), address));
+    fn is_member(&self, group: &str, member: &str) -> bool {
         let is_made = |row: &Row| row.name == group && row.table != Table::Acl;
         assert!(
             self.rows.values().flatten().any(is_made) || self.is_shared(group),
             "{group}"
         );
-        match port {
-            Some(port) => self.members.get(port).is_some_and(is_it),
-            None => address.is_some() && self.members.values().any(is_it),
-        }
+        let place = (Name::from(group), Name::from(member));
+        self.members
+            .values()
+            .any(|members| members.contains(&place))
     }
 
     fn is_shared(&self, group: &str) -> bool {
@@ -295,7 +293,7 @@ impl<'a> Parser<'a> {
                 } else {
                     self.ports.1
                 };
-                port.is_some() && self.rows.is_member(group, port, None)
+                port.is_some_and(|(ns, name)| self.rows.is_member(group, &format!("{ns}_{name}")))
             }
             "ip4.src" | "ip4.dst" | "ip6.src" | "ip6.dst" => {
                 let address = if first.ends_with("src") {
@@ -306,7 +304,7 @@ impl<'a> Parser<'a> {
                 let values = self.values();
                 let is_of_family = address.is_ipv4() == first.starts_with("ip4");
                 let is_in = |value: &&str| match value.strip_prefix('$') {
-                    Some(set) => self.rows.is_member(set, None, Some(address)),
+                    Some(set) => self.rows.is_member(set, &address.to_string()),
                     None => match value.parse::<IpNet>() {
                         Ok(net) => net.contains(&address),
                         Err(_) => value.parse::<IpAddr>().unwrap() == address,

@@ -18,11 +18,16 @@ pub(super) struct Target {
 }
 
 /// The resources that there are, each with the kind and the API version of its objects.
-const RESOURCES: [(&str, &str, &str); 8] = [
+const RESOURCES: [(&str, &str, &str); 9] = [
     ("pods", "Pod", "v1"),
     ("nodes", "Node", "v1"),
     ("services", "Service", "v1"),
     ("namespaces", "Namespace", "v1"),
+    (
+        "networkpolicies",
+        "NetworkPolicy",
+        "networking.k8s.io/v1",
+    ),
     ("endpointslices", "EndpointSlice", "discovery.k8s.io/v1"),
     (
         "endpointslices",

@@ -2,8 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use podwire_cluster::Labels;
+
 use super::State;
 use super::claims::API_SERVER;
+use crate::cluster::policy::Policy;
 use crate::cluster::{Name, Node, ObjectName, Pod, Service, Slice};
 use crate::key::{Key, Of};
 use crate::run::kinds::KINDS;
@@ -58,8 +61,26 @@ impl State {
         if self.is_old(&key, known, pod.as_ref().map(|it| (&it.uid, it.version))) {
             return;
         }
+        let before = self.cluster.pods.get(&id).map(|pod| &pod.selected);
+        let after = pod.as_ref().map(|pod| &pod.selected);
+        self.cluster.policies.pod_changed(before, after);
         set(&mut self.cluster.pods, id, pod);
         self.changed(key);
+    }
+
+    pub(crate) fn learn_namespace(&mut self, name: Name, labels: Option<Labels>) {
+        if self.cluster.namespaces.get(&name) == labels.as_ref() {
+            return;
+        }
+        let pods = self.cluster.pods_of(&name).cloned().map(Key::pod);
+        self.dirty.extend(pods);
+        set(&mut self.cluster.namespaces, name, labels);
+        self.cluster.policies.namespace_changed();
+    }
+
+    pub(crate) fn learn_policy(&mut self, id: ObjectName, policy: Option<Policy>) {
+        self.cluster.policies.set(id.clone(), policy);
+        self.changed(Key::object(Of::Policy, id));
     }
 
     pub(crate) fn learn_service(&mut self, id: ObjectName, service: Option<Service>) {

@@ -17,6 +17,7 @@ use crate::ipam::{self, AddressError, SubnetError};
 use crate::key::{Key, Network, Of};
 use crate::members::Member;
 use crate::want;
+use crate::want::policy::candidate;
 use crate::write::Write;
 
 /// The result of processing an object, besides its rows.
@@ -84,9 +85,20 @@ impl State {
         }
         match key.of {
             Of::Cluster => Ok(want::cluster().into()),
-            Of::Node => Ok(self.wanted_of_node(&key.name, plan.db(), look)?.into()),
-            Of::Policy | Of::Members => Ok(Wanted::default()),
-            Of::Pod => Ok(self.wanted_of_pod(&key.id(), plan.db(), look)?.into()),
+            Of::Node => {
+                let rows = self.wanted_of_node(&key.name, plan.db(), look)?;
+                let subnets = match rows.is_empty() {
+                    true => &[],
+                    false => self.subnets.of(&key.name),
+                };
+                let members = want::policy::node_members(&key.name, subnets);
+                Ok(Wanted { rows, members })
+            }
+            Of::Namespace => Ok(self.cluster.policies.namespace_rows(&key.name).into()),
+            Of::Peers => Ok(self.cluster.policies.peers_rows(&key.name).into()),
+            Of::Policy => Ok(self.wanted_of_policy(&key.id(), look).into()),
+            Of::Members => Ok(Wanted::default()),
+            Of::Pod => self.wanted_of_pod(&key.id(), plan.db(), look),
             Of::Service => Ok(self.wanted_of_service(&key.id(), plan, look).into()),
         }
     }
@@ -196,7 +208,7 @@ impl State {
         id: &ObjectName,
         db: &Db,
         look: &mut Look,
-    ) -> Result<Vec<want::Row>, Problem> {
+    ) -> Result<Wanted, Problem> {
         let pod = self.cluster.pods.get(id);
         let has = |pod: &Pod| self.addresses.has(id, (&pod.uid, &pod.node));
         let is_known = pod.is_some_and(has);
@@ -204,11 +216,11 @@ impl State {
             self.release(id);
         }
         let Some(pod) = self.cluster.pods.get(id) else {
-            return Ok(Vec::new());
+            return Ok(Wanted::default());
         };
         let node = Key::node(pod.node.clone());
         if self.cluster.uid(&node).is_none() && !self.unreadable.contains(&node) {
-            return Ok(Vec::new());
+            return Ok(Wanted::default());
         }
         let former = match is_known {
             true => Vec::new(),
@@ -225,7 +237,7 @@ impl State {
             Ok(claimed) => claimed,
             // Its pods are processed when it gets one; if it can't have one, its own warning says
             // so.
-            Err(AddressError::NoSubnet(_)) => return Ok(Vec::new()),
+            Err(AddressError::NoSubnet(_)) => return Ok(Wanted::default()),
             Err(
                 error
                 @ (AddressError::Resting { until, .. } | AddressError::Released { until, .. }),
@@ -239,7 +251,21 @@ impl State {
             let entry = ipam::pod_network(&claimed.addresses, claimed.mac);
             annotate((&pod.uid, version), &pod.other_networks, &entry, look);
         }
-        Ok(want::pod(&id.0, &id.1, pod, claimed))
+        let addresses: Vec<_> = claimed.addresses.iter().map(ipnet::IpNet::addr).collect();
+        let members = self
+            .cluster
+            .policies
+            .members(&candidate(id, pod, &self.cluster.namespaces), &addresses);
+        let rows = want::pod(&id.0, &id.1, pod, claimed);
+        Ok(Wanted { rows, members })
+    }
+
+    fn wanted_of_policy(&self, id: &ObjectName, look: &mut Look) -> Vec<want::Row> {
+        let policy = self.cluster.policies.get(id);
+        if let Some(policy) = policy.filter(|policy| !policy.problems.is_empty()) {
+            look.warning = Some(("PolicyMistake", policy.problems.join("; ")));
+        }
+        self.cluster.policies.policy_rows(id).to_vec()
     }
 
     /// The newest version of an object that is known: its own, or that of the last write.

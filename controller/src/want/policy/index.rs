@@ -9,6 +9,7 @@ use podwire_ovs::nb::Table;
 use super::{Candidate, Compiled, PeerSet, isolated_group, named_group, policy, policy_group};
 use crate::cluster::Pod;
 use crate::cluster::policy::{Direction, NamedPort, Policy, Selected};
+use crate::members::{Group, Member};
 use crate::want::Row;
 
 /// All pods.
@@ -42,17 +43,6 @@ pub enum Subject {
     Policy(ObjectName),
     /// A pod, which is a member.
     Pod(ObjectName),
-}
-
-/// A place in a row that a pod should have.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Member {
-    /// Port_Group or Address_Set.
-    pub table: Table,
-    /// The row's name.
-    pub name: Name,
-    /// The address; `None` for its port.
-    pub address: Option<IpAddr>,
 }
 
 impl Policies {
@@ -241,12 +231,9 @@ impl Policies {
     /// The groups and sets in which a pod with these addresses should be.
     pub fn members(&self, pod: &Candidate<'_>, addresses: &[IpAddr]) -> BTreeSet<Member> {
         let mut found = BTreeSet::new();
-        let group = |name| Member {
-            table: Table::PortGroup,
-            name,
-            address: None,
-        };
         let namespace = pod.namespace;
+        let port = Name::from(format!("{namespace}_{}", pod.name));
+        let group = |name| member(Table::PortGroup, name, port.clone());
         for (name, policy, compiled) in self.compiled(namespace) {
             if !policy.selector.matches(&pod.selected.labels) {
                 continue;
@@ -273,10 +260,9 @@ impl Policies {
             .flatten();
         for (set, _) in ids.filter_map(|id| self.sets.get(id)) {
             let own = addresses.iter().filter(|address| set.has(pod, **address));
-            found.extend(own.map(|address| Member {
-                table: Table::AddressSet,
-                name: set.name_for(*address),
-                address: Some(*address),
+            found.extend(own.map(|address| {
+                let text = address.to_string().into();
+                member(Table::AddressSet, set.name_for(*address), text)
             }));
         }
         found
@@ -328,13 +314,20 @@ fn members_of(set: &PeerSet, pods: &Pods, namespaces: &Namespaces) -> BTreeSet<S
 
 /// A pod, for [`Policies::members`].
 pub fn candidate<'a>(
-    (namespace, _): &'a ObjectName,
+    (namespace, name): &'a ObjectName,
     pod: &'a Pod,
     namespaces: &'a Namespaces,
 ) -> Candidate<'a> {
     Candidate {
         namespace,
+        name,
         namespace_labels: namespaces.get(namespace),
         selected: &pod.selected,
     }
+}
+
+/// A place of a port or an address in a row.
+pub(super) fn member(table: Table, name: Name, member: Name) -> Member {
+    let group = Group { table, name };
+    Member { group, member }
 }

@@ -24,6 +24,8 @@ pub struct PeerSet {
 pub struct Candidate<'a> {
     /// Its namespace.
     pub namespace: &'a Name,
+    /// Its name.
+    pub name: &'a Name,
     /// The labels of that; `None` if it is not known.
     pub namespace_labels: Option<&'a Labels>,
     /// Its own.
