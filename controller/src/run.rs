@@ -232,7 +232,7 @@ impl Term {
         // After the fence: every object of which an earlier leader has written rows is listed.
         let (mut changes, _tasks) = watches(&self.server, &self.unread);
         let mut state = self.state;
-        list(&mut changes, &mut state, &[Of::Node, Of::Pod]).await;
+        list(&mut changes, &mut state, &[Of::Node]).await;
         // Before the rows are read: a change in between is processed twice.
         let follower = self.ovsdb.follow();
         state.begin(&self.ovsdb, succeeds)?;

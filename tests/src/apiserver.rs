@@ -59,6 +59,8 @@ struct State {
     tokens: Option<Vec<String>>,
     /// Answers wait until this is false.
     held: bool,
+    /// Answers about this resource wait.
+    withheld: Option<&'static str>,
     /// Watches end right after their answer's head.
     ends_watches: bool,
     /// How the next watches of an expired version are answered.
@@ -298,6 +300,11 @@ impl ApiServer {
     /// Whether answers wait. Those that wait when it ends are given.
     pub fn hold(&self, hold: bool) {
         self.change(|state| state.held = hold);
+    }
+
+    /// The resource about which answers wait. Those that wait when it changes are given.
+    pub fn withhold(&self, resource: Option<&'static str>) {
+        self.change(|state| state.withheld = resource);
     }
 
     /// The Events that were created and not removed since.

@@ -12,6 +12,7 @@ mod leading;
 mod nodes;
 mod packets;
 mod pods;
+mod policies;
 mod rbac;
 mod rows;
 mod services;

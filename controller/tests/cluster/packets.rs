@@ -15,14 +15,14 @@ use serde_json::{Value, json};
 use crate::fixture::{Running, await_network, await_row};
 
 /// Two nodes with an agent each, and the controller.
-struct Network {
-    central: Central,
-    server: ApiServer,
-    nodes: [OvnNode; 2],
+pub(crate) struct Network {
+    pub(crate) central: Central,
+    pub(crate) server: ApiServer,
+    pub(crate) nodes: [OvnNode; 2],
 }
 
 impl Network {
-    fn start(flags: &[&str]) -> (Self, Running) {
+    pub(crate) fn start(flags: &[&str]) -> (Self, Running) {
         let (central, server) = (Central::start(), ApiServer::start());
         let nodes = [("node-a", 1), ("node-b", 2)].map(|(name, number)| {
             let machine = central.node(name, number);
@@ -38,7 +38,7 @@ impl Network {
         (network, controller)
     }
 
-    fn start_agents(&self) -> [Agent<'_>; 2] {
+    pub(crate) fn start_agents(&self) -> [Agent<'_>; 2] {
         let options = OvnNode::agent_options();
         let nodes = self.nodes.each_ref();
         nodes.map(|node| node.start_agent(&options))
@@ -59,7 +59,7 @@ impl Network {
 
     /// A service on port 80 in front of port 8080 of endpoints, each of a node and ready or ending;
     /// changed as its spec is wanted. Returns where it listens, once all nodes have it.
-    fn service(
+    pub(crate) fn service(
         &self,
         number: u8,
         ends: &[(IpAddr, &str, bool)],
@@ -101,13 +101,13 @@ impl Network {
 }
 
 /// Tells each client who it is, until it is dropped.
-struct Named {
+pub(crate) struct Named {
     listener: TcpListener,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Named {
-    fn start(place: &Place, address: IpAddr, name: &'static str) -> Self {
+    pub(crate) fn start(place: &Place, address: IpAddr, name: &'static str) -> Self {
         let listener = place.run(|| TcpListener::bind((address, 8080))).unwrap();
         let accepting = listener.try_clone().unwrap();
         let thread = thread::spawn(move || {
@@ -131,7 +131,7 @@ impl Drop for Named {
 }
 
 /// Who answers.
-fn ask(from: &Place, to: SocketAddr) -> Result<String, ErrorKind> {
+pub(crate) fn ask(from: &Place, to: SocketAddr) -> Result<String, ErrorKind> {
     let asked = from.run(|| {
         let mut stream = TcpStream::connect_timeout(&to, Duration::from_secs(10))?;
         let mut name = String::new();

@@ -19,7 +19,11 @@ pub(super) fn serve(stream: impl Read + Write, shared: &Arc<Shared>) -> io::Resu
         let mut state = shared.lock();
         state.requests.push(request.clone());
         shared.changed.notify_all();
-        while state.held && !state.stopping {
+        let is_withheld = |state: &State| {
+            let resource = state.withheld.map(|resource| format!("/{resource}"));
+            state.held || resource.is_some_and(|it| request.path.ends_with(&it))
+        };
+        while is_withheld(&state) && !state.stopping {
             state = shared.wait(state, Duration::MAX);
         }
         if state.stopping {

@@ -23,11 +23,7 @@ const RESOURCES: [(&str, &str, &str); 9] = [
     ("nodes", "Node", "v1"),
     ("services", "Service", "v1"),
     ("namespaces", "Namespace", "v1"),
-    (
-        "networkpolicies",
-        "NetworkPolicy",
-        "networking.k8s.io/v1",
-    ),
+    ("networkpolicies", "NetworkPolicy", "networking.k8s.io/v1"),
     ("endpointslices", "EndpointSlice", "discovery.k8s.io/v1"),
     (
         "endpointslices",

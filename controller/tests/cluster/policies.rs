@@ -1,0 +1,326 @@
+//! NetworkPolicies by packets: what they forbid does not pass, from the first packet on.
+
+use std::io::{Read as _, Write as _};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use podwire_controller::cluster::policy::Direction;
+use podwire_controller::want::policy::{isolated_group, policy_group};
+use podwire_tests::apiserver::{ApiServer, pod_on};
+use podwire_tests::ovn::Central;
+use podwire_tests::{Place, Pod};
+use serde_json::{Value, json};
+
+use crate::fixture::{Running, await_network, await_row, column, populate};
+use crate::packets::{Named, Network, ask};
+
+/// A policy of the default namespace.
+fn policy(name: &str, spec: Value) -> Value {
+    json!({
+        "apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy",
+        "metadata": { "namespace": "default", "name": name, "uid": format!("uid-of-{name}") },
+        "spec": spec,
+    })
+}
+
+fn labelled(name: &str) -> Value {
+    json!({ "matchLabels": { "app": name } })
+}
+
+fn namespace(name: &str, labels: Value) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Namespace",
+        "metadata": { "name": name, "uid": format!("uid-of-{name}"), "labels": labels },
+    })
+}
+
+impl Network {
+    /// Changes the labels of a pod.
+    fn label(&self, pod: &Pod<'_>, app: &str) {
+        let mut object = self
+            .server
+            .object("Pod", &pod.namespace, &pod.name)
+            .unwrap();
+        object["metadata"]["labels"] = json!({ "app": app });
+        self.server.apply(object);
+    }
+
+    /// A pod with a label, and perhaps one more field of its containers, wired.
+    fn labelled_pod(&self, node: usize, name: &str, app: &str) -> (Pod<'_>, IpAddr) {
+        let (pod, address) = self.announced(node, name, app);
+        pod.add().success();
+        (pod, address)
+    }
+
+    /// A pod that has an address and a port, and is not wired.
+    fn announced(&self, node: usize, name: &str, app: &str) -> (Pod<'_>, IpAddr) {
+        let node = &self.nodes[node];
+        let pod = node.pod(name);
+        let mut object = pod_on(&node.name, &pod, json!({}));
+        object["metadata"]["labels"] = json!({ "app": app });
+        object["spec"]["containers"][0]["ports"] =
+            json!([{ "name": "web", "containerPort": 8080 }]);
+        self.server.apply(object);
+        let entry = await_network(&self.server, &pod.namespace, name);
+        let address = entry["ip_addresses"][0].as_str().unwrap();
+        let address = address.split('/').next().unwrap().parse().unwrap();
+        (pod.on_default_network(&entry), address)
+    }
+}
+
+/// Whether a connection is accepted.
+fn connects(from: &Place, to: SocketAddr) -> bool {
+    from.run(|| TcpStream::connect_timeout(&to, Duration::from_millis(500)).is_ok())
+}
+
+/// Waits until connections are accepted, or are not.
+#[track_caller]
+fn await_reach(from: &Place, to: SocketAddr, reaches: bool) {
+    let until = Instant::now() + Duration::from_secs(30);
+    while connects(from, to) != reaches {
+        assert!(Instant::now() < until, "{to} is to be reached: {reaches}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_policy_lets_pass_what_it_allows_and_follows_labels() {
+    let (network, mut controller) = Network::start(&[]);
+    let agents = network.start_agents();
+    network
+        .server
+        .apply(namespace("default", json!({ "team": "red" })));
+    let (web, web_address) = network.labelled_pod(0, "web", "web");
+    let (near, _) = network.labelled_pod(0, "near", "front");
+    let (far, far_address) = network.labelled_pod(1, "far", "front");
+    let named = [
+        Named::start(web.place(), web_address, "web"),
+        Named::start(far.place(), far_address, "far"),
+    ];
+    let to_web = SocketAddr::new(web_address, 8080);
+    let to_far = SocketAddr::new(far_address, 8080);
+    for client in [&near, &far] {
+        await_reach(client.place(), to_web, true);
+    }
+
+    // Nothing in, but what it asks for itself.
+    let server = &network.server;
+    server.apply(policy("deny", json!({ "podSelector": labelled("web") })));
+    for client in [&near, &far] {
+        await_reach(client.place(), to_web, false);
+    }
+    assert_eq!(ask(web.place(), to_far).as_deref(), Ok("far"));
+
+    // By labels of pods, which change; through a service, too.
+    let from_front = json!({ "podSelector": labelled("web"), "ingress": [
+        { "from": [{ "podSelector": labelled("front") }], "ports": [{ "port": "web" }] },
+    ] });
+    server.apply(policy("allow", from_front));
+    let vip = network.service(10, &[(web_address, "node-a", true)], &json!({}), "cluster");
+    for client in [&near, &far] {
+        await_reach(client.place(), to_web, true);
+        assert_eq!(ask(client.place(), vip).as_deref(), Ok("web"));
+    }
+    network.label(&far, "other");
+    await_reach(far.place(), to_web, false);
+    assert!(!connects(far.place(), vip));
+    assert!(connects(near.place(), to_web));
+    network.label(&far, "front");
+    await_reach(far.place(), to_web, true);
+
+    // Out: to one pod alone, behind its service too.
+    let to_web_alone = json!({
+        "podSelector": labelled("front"), "policyTypes": ["Egress"],
+        "egress": [{ "to": [
+            { "namespaceSelector": { "matchLabels": { "team": "blue" } } },
+        ] }],
+    });
+    server.apply(policy("out", to_web_alone));
+    await_reach(near.place(), to_web, false);
+    assert!(!connects(near.place(), vip));
+    // What it is asked is answered.
+    assert_eq!(ask(web.place(), to_far).as_deref(), Ok("far"));
+    server.apply(namespace("default", json!({ "team": "blue" })));
+    await_reach(near.place(), to_web, true);
+    assert!(connects(near.place(), vip));
+
+    // Networks without some.
+    let by_block = json!({ "podSelector": labelled("web"), "ingress": [
+        { "from": [{ "ipBlock": { "cidr": "10.244.0.0/16", "except": ["10.244.1.0/24"] } }] },
+    ] });
+    server.apply(policy("allow", by_block));
+    await_reach(far.place(), to_web, false);
+    assert!(connects(near.place(), to_web));
+
+    // A controller that starts again has nothing to do, and a policy that is gone closes nothing.
+    controller.idle().await;
+    controller.stop().await.unwrap();
+    let mut controller = Running::start(&network.central, server, &[]);
+    let progress = controller.idle().await;
+    assert_eq!((progress.operations, progress.writes), (0, 0));
+    for name in ["deny", "allow", "out"] {
+        server.delete_object("NetworkPolicy", "default", name);
+    }
+    await_reach(far.place(), to_web, true);
+    drop((named, agents));
+    controller.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_policy_that_comes_later_cuts_the_connections_that_it_forbids() {
+    let (network, controller) = Network::start(&[]);
+    let agents = network.start_agents();
+    let (web, address) = network.labelled_pod(0, "web", "web");
+    let (client, _) = network.labelled_pod(1, "client", "client");
+    let to_web = SocketAddr::new(address, 8080);
+    let listener = web.place().run(|| TcpListener::bind(to_web)).unwrap();
+    await_reach(client.place(), to_web, true);
+    drop(listener.accept().unwrap());
+    let mut stream = client.place().run(|| TcpStream::connect(to_web)).unwrap();
+    let (mut accepted, _) = listener.accept().unwrap();
+    stream.write_all(b"1").unwrap();
+    accepted.read_exact(&mut [0]).unwrap();
+
+    network
+        .server
+        .apply(policy("deny", json!({ "podSelector": {} })));
+    await_reach(client.place(), to_web, false);
+    network.central.sync();
+    stream.write_all(b"2").unwrap();
+    accepted
+        .set_read_timeout(Some(Duration::from_secs(2)))
+        .unwrap();
+    assert!(accepted.read(&mut [0]).is_err(), "a connection was not cut");
+
+    // What was lost on the way is sent again once it may pass.
+    network
+        .server
+        .delete_object("NetworkPolicy", "default", "deny");
+    accepted
+        .set_read_timeout(Some(Duration::from_secs(30)))
+        .unwrap();
+    let mut read = [0];
+    accepted.read_exact(&mut read).unwrap();
+    assert_eq!(read, *b"2");
+    drop(agents);
+    controller.stop().await.unwrap();
+}
+
+/// The number of IPv4 packets that a pod has received, by any of its links.
+fn received(pod: &Pod<'_>) -> u64 {
+    let snmp = pod
+        .place()
+        .run(|| std::fs::read_to_string("/proc/thread-self/net/snmp"));
+    let snmp = snmp.unwrap();
+    let counts = snmp
+        .lines()
+        .filter(|line| line.starts_with("Ip:"))
+        .nth(1)
+        .unwrap();
+    counts.split_whitespace().nth(3).unwrap().parse().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_that_a_policy_isolates_receives_nothing_from_its_first_packet_on() {
+    let (network, controller) = Network::start(&[]);
+    let agents = network.start_agents();
+    let (client, _) = network.labelled_pod(1, "client", "client");
+    network
+        .server
+        .apply(policy("deny", json!({ "podSelector": labelled("closed") })));
+    let group = isolated_group("default", Direction::Ingress);
+    await_row(&network.central, "Port_Group", &group, true);
+    let starts = std::env::var("POLICY_STARTS").map_or(8, |count| count.parse().unwrap());
+    // One that is open shows that the flood arrives.
+    for number in 0..=starts {
+        let app = if number == 0 { "open" } else { "closed" };
+        let (pod, address) = network.announced(0, &format!("pod-{number}"), app);
+        let (flood, done) = (AtomicBool::new(true), Duration::from_millis(300));
+        let count = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let socket = client.place().run(|| UdpSocket::bind("0.0.0.0:0")).unwrap();
+                while flood.load(Ordering::Relaxed) {
+                    let _ = socket.send_to(b"flood", (address, 9));
+                    std::thread::sleep(Duration::from_micros(500));
+                }
+            });
+            pod.add().success();
+            // Its own packets, and what answers them, pass by now.
+            let until = Instant::now() + done;
+            while Instant::now() < until && received(&pod) == 0 {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            flood.store(false, Ordering::Relaxed);
+            received(&pod)
+        });
+        assert_eq!(
+            count > 0,
+            number == 0,
+            "{app} pod {number} received {count}"
+        );
+        pod.del().success();
+        network.server.delete(&pod.namespace, &pod.name);
+    }
+    drop(agents);
+    controller.stop().await.unwrap();
+}
+
+/// Each kind's list is answered in its turn: no port is there before all are.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_port_is_made_before_everything_that_can_select_its_pod_is_listed() {
+    for kind in ["networkpolicies", "namespaces"] {
+        let (central, server) = (Central::start(), ApiServer::start());
+        server.withhold(Some(kind));
+        populate(&server);
+        server.apply(policy("deny", json!({ "podSelector": {} })));
+        let mut controller = Running::start(&central, &server, &[]);
+        // Nodes and services do not wait.
+        await_row(&central, "Logical_Switch_Port", "stor-node-a", true);
+        await_row(
+            &central,
+            "Load_Balancer",
+            "Service_default/front_TCP_cluster",
+            true,
+        );
+        let ports = crate::fixture::names(&central, "Logical_Switch_Port");
+        assert!(
+            !ports.iter().any(|it| it == "default_web"),
+            "{kind}: {ports:?}"
+        );
+        server.withhold(None);
+        controller.idle().await;
+        let ports = column(
+            &central,
+            "Port_Group",
+            &isolated_group("default", Direction::Ingress),
+            "ports",
+        );
+        assert_eq!(ports.as_array().map(Vec::len), Some(2), "{kind}: {ports}");
+        controller.stop().await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mistake_in_a_policy_is_told_and_allows_nothing() {
+    let (central, server) = (Central::start(), ApiServer::start());
+    populate(&server);
+    server.apply(policy(
+        "wrong",
+        json!({ "podSelector": {}, "ingress": [
+            { "from": [{ "ipBlock": { "cidr": "10.0.0.0/33" } }], "ports": [{ "port": 80 }] },
+        ] }),
+    ));
+    let mut controller = Running::start(&central, &server, &[]);
+    controller.idle().await;
+    let events = server.await_events("the mistake", |events| !events.is_empty());
+    let message = events[0]["message"].as_str().unwrap();
+    assert!(
+        message.contains("spec.ingress[0].from[0]: ipBlock: \"10.0.0.0/33\""),
+        "{message}"
+    );
+    assert_eq!(events[0]["involvedObject"]["kind"], "NetworkPolicy");
+    let groups = crate::fixture::names(&central, "Port_Group");
+    assert!(groups.contains(&isolated_group("default", Direction::Ingress).to_string()));
+    assert!(!groups.contains(&policy_group("default", "wrong").to_string()));
+    controller.stop().await.unwrap();
+}
