@@ -15,11 +15,13 @@ use serde_json::{Value, json};
 use crate::fixture::{Running, await_network, await_row, column, populate};
 use crate::packets::{Named, Network, ask};
 
-/// A policy of the default namespace.
-fn policy(name: &str, spec: Value) -> Value {
+/// The namespace of the wired pods.
+const TESTS: &str = "tests";
+
+fn policy(namespace: &str, name: &str, spec: Value) -> Value {
     json!({
         "apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy",
-        "metadata": { "namespace": "default", "name": name, "uid": format!("uid-of-{name}") },
+        "metadata": { "namespace": namespace, "name": name, "uid": format!("uid-of-{name}") },
         "spec": spec,
     })
 }
@@ -89,7 +91,7 @@ async fn a_policy_lets_pass_what_it_allows_and_follows_labels() {
     let agents = network.start_agents();
     network
         .server
-        .apply(namespace("default", json!({ "team": "red" })));
+        .apply(namespace(TESTS, json!({ "team": "red" })));
     let (web, web_address) = network.labelled_pod(0, "web", "web");
     let (near, _) = network.labelled_pod(0, "near", "front");
     let (far, far_address) = network.labelled_pod(1, "far", "front");
@@ -105,7 +107,11 @@ async fn a_policy_lets_pass_what_it_allows_and_follows_labels() {
 
     // Nothing in, but what it asks for itself.
     let server = &network.server;
-    server.apply(policy("deny", json!({ "podSelector": labelled("web") })));
+    server.apply(policy(
+        TESTS,
+        "deny",
+        json!({ "podSelector": labelled("web") }),
+    ));
     for client in [&near, &far] {
         await_reach(client.place(), to_web, false);
     }
@@ -115,7 +121,7 @@ async fn a_policy_lets_pass_what_it_allows_and_follows_labels() {
     let from_front = json!({ "podSelector": labelled("web"), "ingress": [
         { "from": [{ "podSelector": labelled("front") }], "ports": [{ "port": "web" }] },
     ] });
-    server.apply(policy("allow", from_front));
+    server.apply(policy(TESTS, "allow", from_front));
     let vip = network.service(10, &[(web_address, "node-a", true)], &json!({}), "cluster");
     for client in [&near, &far] {
         await_reach(client.place(), to_web, true);
@@ -135,12 +141,12 @@ async fn a_policy_lets_pass_what_it_allows_and_follows_labels() {
             { "namespaceSelector": { "matchLabels": { "team": "blue" } } },
         ] }],
     });
-    server.apply(policy("out", to_web_alone));
+    server.apply(policy(TESTS, "out", to_web_alone));
     await_reach(near.place(), to_web, false);
     assert!(!connects(near.place(), vip));
     // What it is asked is answered.
     assert_eq!(ask(web.place(), to_far).as_deref(), Ok("far"));
-    server.apply(namespace("default", json!({ "team": "blue" })));
+    server.apply(namespace(TESTS, json!({ "team": "blue" })));
     await_reach(near.place(), to_web, true);
     assert!(connects(near.place(), vip));
 
@@ -148,7 +154,7 @@ async fn a_policy_lets_pass_what_it_allows_and_follows_labels() {
     let by_block = json!({ "podSelector": labelled("web"), "ingress": [
         { "from": [{ "ipBlock": { "cidr": "10.244.0.0/16", "except": ["10.244.1.0/24"] } }] },
     ] });
-    server.apply(policy("allow", by_block));
+    server.apply(policy(TESTS, "allow", by_block));
     await_reach(far.place(), to_web, false);
     assert!(connects(near.place(), to_web));
 
@@ -159,7 +165,7 @@ async fn a_policy_lets_pass_what_it_allows_and_follows_labels() {
     let progress = controller.idle().await;
     assert_eq!((progress.operations, progress.writes), (0, 0));
     for name in ["deny", "allow", "out"] {
-        server.delete_object("NetworkPolicy", "default", name);
+        server.delete_object("NetworkPolicy", TESTS, name);
     }
     await_reach(far.place(), to_web, true);
     drop((named, agents));
@@ -183,7 +189,7 @@ async fn a_policy_that_comes_later_cuts_the_connections_that_it_forbids() {
 
     network
         .server
-        .apply(policy("deny", json!({ "podSelector": {} })));
+        .apply(policy(TESTS, "deny", json!({ "podSelector": {} })));
     await_reach(client.place(), to_web, false);
     network.central.sync();
     stream.write_all(b"2").unwrap();
@@ -193,9 +199,7 @@ async fn a_policy_that_comes_later_cuts_the_connections_that_it_forbids() {
     assert!(accepted.read(&mut [0]).is_err(), "a connection was not cut");
 
     // What was lost on the way is sent again once it may pass.
-    network
-        .server
-        .delete_object("NetworkPolicy", "default", "deny");
+    network.server.delete_object("NetworkPolicy", TESTS, "deny");
     accepted
         .set_read_timeout(Some(Duration::from_secs(30)))
         .unwrap();
@@ -225,10 +229,12 @@ async fn a_pod_that_a_policy_isolates_receives_nothing_from_its_first_packet_on(
     let (network, controller) = Network::start(&[]);
     let agents = network.start_agents();
     let (client, _) = network.labelled_pod(1, "client", "client");
-    network
-        .server
-        .apply(policy("deny", json!({ "podSelector": labelled("closed") })));
-    let group = isolated_group("default", Direction::Ingress);
+    network.server.apply(policy(
+        TESTS,
+        "deny",
+        json!({ "podSelector": labelled("closed") }),
+    ));
+    let group = isolated_group(TESTS, Direction::Ingress);
     await_row(&network.central, "Port_Group", &group, true);
     let starts = std::env::var("POLICY_STARTS").map_or(8, |count| count.parse().unwrap());
     // One that is open shows that the flood arrives.
@@ -272,7 +278,7 @@ async fn no_port_is_made_before_everything_that_can_select_its_pod_is_listed() {
         let (central, server) = (Central::start(), ApiServer::start());
         server.withhold(Some(kind));
         populate(&server);
-        server.apply(policy("deny", json!({ "podSelector": {} })));
+        server.apply(policy("default", "deny", json!({ "podSelector": {} })));
         let mut controller = Running::start(&central, &server, &[]);
         // Nodes and services do not wait.
         await_row(&central, "Logical_Switch_Port", "stor-node-a", true);
@@ -305,6 +311,7 @@ async fn a_mistake_in_a_policy_is_told_and_allows_nothing() {
     let (central, server) = (Central::start(), ApiServer::start());
     populate(&server);
     server.apply(policy(
+        "default",
         "wrong",
         json!({ "podSelector": {}, "ingress": [
             { "from": [{ "ipBlock": { "cidr": "10.0.0.0/33" } }], "ports": [{ "port": 80 }] },
