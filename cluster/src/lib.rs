@@ -5,9 +5,11 @@
 pub mod api;
 pub mod networks;
 mod selector;
+mod selectors;
 mod slices;
 
 pub use selector::{Labels, Selector, SelectorError};
+pub use selectors::{Label, Place, Selectors, Within};
 pub use slices::{SERVICE_NAME, Slices, endpoint_slices};
 
 use smol_str::SmolStr;

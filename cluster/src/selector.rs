@@ -70,6 +70,15 @@ impl Selector {
         }
     }
 
+    /// A label that every selected object has, with its possible values: the one with the fewest.
+    pub fn required(&self) -> Option<(&str, &BTreeSet<String>)> {
+        let required = self.0.iter().filter_map(|requirement| match requirement {
+            Requirement::In(key, values) => Some((key.as_str(), values)),
+            _ => None,
+        });
+        required.min_by_key(|(_, values)| values.len())
+    }
+
     /// Whether an object with these labels is selected.
     pub fn matches(&self, labels: &Labels) -> bool {
         self.0.iter().all(|requirement| match requirement {

@@ -130,7 +130,7 @@ impl<'db> Plan<'db> {
 
     /// Adds the operations that bring a key's rows in line, and its members. The rows and groups
     /// that they belong to must exist, or be in this plan. `gone` are the members that nobody
-    /// contributes any longer.
+    /// contributes any longer. With `keeps`, other rows of the key stay.
     ///
     /// # Errors
     /// See [`DiffError`].
@@ -138,8 +138,8 @@ impl<'db> Plan<'db> {
         &mut self,
         key: &Key,
         wanted: &[Row],
-        members: impl Iterator<Item = &'m Member> + Clone,
-        gone: &[Member],
+        (members, gone): (impl Iterator<Item = &'m Member> + Clone, &[Member]),
+        keeps: bool,
     ) -> Result<(), DiffError> {
         let tables = key.of.tables().iter();
         let key = SmolStr::from(key.to_string());
@@ -178,7 +178,7 @@ impl<'db> Plan<'db> {
                 None => self.insert(&key, row)?,
             }
         }
-        for ((table, _), row) in there {
+        for ((table, _), row) in there.into_iter().filter(|_| !keeps) {
             self.remove(table, row);
         }
         for member in members {

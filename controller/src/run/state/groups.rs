@@ -43,7 +43,8 @@ impl State {
         Wanted { rows, members }: Wanted,
     ) -> Result<(), DiffError> {
         let gone = self.members.without(key, &members);
-        plan.compare(key, &rows, members.iter(), &gone)?;
+        let keeps = self.is_unknown(key);
+        plan.compare(key, &rows, (members.iter(), &gone), keeps)?;
         self.members.set(key, members);
         // A group that was removed, and is made anew.
         for row in rows.iter().filter(|row| row.table.members().is_some()) {
@@ -101,7 +102,7 @@ impl State {
             };
             let Some(name) = row
                 .str("name")
-                .filter(|_| !self.unreadable.contains(&owner))
+                .filter(|_| !self.is_unknown(&owner))
             else {
                 continue;
             };
@@ -115,6 +116,16 @@ impl State {
             let is_wanted =
                 |member: &str| self.members.contains(&group, member) || kept.contains(member);
             plan.leave_all_but(table, row, is_wanted);
+        }
+    }
+
+    /// Whether it is not known what a key should have, because an object can't be read.
+    pub(super) fn is_unknown(&self, key: &Key) -> bool {
+        let mut policies = self.unreadable.iter().filter(|it| it.of == Of::Policy);
+        match key.of {
+            Of::Namespace => policies.any(|policy| policy.namespace == key.name),
+            Of::Peers => policies.next().is_some(),
+            _ => self.unreadable.contains(key),
         }
     }
 

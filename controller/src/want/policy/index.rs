@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use podwire_cluster::{Labels, Name, ObjectName};
+use podwire_cluster::{Labels, Name, ObjectName, Selectors};
 use podwire_ovs::nb::Table;
 
 use super::{Candidate, Compiled, PeerSet, isolated_group, named_group, policy, policy_group};
@@ -24,8 +24,8 @@ pub struct Policies {
     known: BTreeMap<ObjectName, (Policy, Compiled)>,
     /// The sets of all rules, by their ids, each with the number of policies that use it.
     sets: BTreeMap<Name, (PeerSet, usize)>,
-    /// Their ids by the only namespace whose pods they can have; the empty name stands for any.
-    by_namespace: BTreeMap<Name, BTreeSet<Name>>,
+    /// Their ids by the pods that they can have.
+    by_pods: Selectors<Name>,
     /// Those whose rows depend on the numbers of ports that pods name.
     with_names: BTreeMap<Name, BTreeSet<ObjectName>>,
     /// What changed since [`Policies::refresh`].
@@ -173,8 +173,7 @@ impl Policies {
         *users += 1;
         let is_first = *users == 1;
         if is_first {
-            let namespace = set.namespace().cloned().unwrap_or_default();
-            self.by_namespace.entry(namespace).or_default().insert(id);
+            self.by_pods.insert(&id, set.places());
         }
         is_first
     }
@@ -190,10 +189,7 @@ impl Policies {
             return false;
         }
         self.sets.remove(&id);
-        let namespace = set.namespace().cloned().unwrap_or_default();
-        if let Some(ids) = self.by_namespace.get_mut(&namespace) {
-            ids.remove(&id);
-        }
+        self.by_pods.remove(&id, set.places());
         true
     }
 
@@ -253,12 +249,11 @@ impl Policies {
             let named = named.map(|(port, number)| named_group(namespace, name, port, *number));
             found.extend(named.map(group));
         }
-        let ids = [namespace, &Name::default()];
-        let ids = ids
-            .into_iter()
-            .filter_map(|it| self.by_namespace.get(it))
-            .flatten();
-        for (set, _) in ids.filter_map(|id| self.sets.get(id)) {
+        let labels = &pod.selected.labels;
+        let ids = self
+            .by_pods
+            .candidates(namespace, pod.namespace_labels, labels);
+        for (set, _) in ids.into_iter().filter_map(|id| self.sets.get(id)) {
             let own = addresses.iter().filter(|address| set.has(pod, **address));
             found.extend(own.map(|address| {
                 let text = address.to_string().into();
@@ -299,8 +294,10 @@ fn of_namespace<'a>(
 
 fn members_of(set: &PeerSet, pods: &Pods, namespaces: &Namespaces) -> BTreeSet<Subject> {
     let may = |(id, pod): &(&ObjectName, &Pod)| set.may_match(&candidate(id, pod, namespaces));
-    match set.namespace() {
-        Some(namespace) => of_namespace(pods, namespace)
+    match set.namespaces(namespaces) {
+        Some(own) => own
+            .iter()
+            .flat_map(|namespace| of_namespace(pods, namespace))
             .filter(may)
             .map(|(id, _)| Subject::Pod(id.clone()))
             .collect(),

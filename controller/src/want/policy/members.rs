@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
-use podwire_cluster::{Labels, Name};
+use podwire_cluster::{Labels, Name, Place, Within};
 
 use super::Ids;
 use super::matching::Family;
@@ -90,17 +90,44 @@ impl PeerSet {
         })
     }
 
-    /// The only namespace whose pods it can have.
-    pub(super) fn namespace(&self) -> Option<&Name> {
-        let mut names = self.peers.as_ref()?.iter().map(|peer| match peer {
-            Peer::Pods {
-                namespaces: Namespaces::Own(name),
-                ..
-            } => Some(name),
-            _ => None,
+    /// The namespaces whose pods it can have; `None` for all.
+    pub(super) fn namespaces(&self, all: &super::Namespaces) -> Option<BTreeSet<Name>> {
+        let mut found = BTreeSet::new();
+        for peer in self.peers.as_ref()? {
+            match peer {
+                Peer::Pods {
+                    namespaces: Namespaces::Own(name),
+                    ..
+                } => drop(found.insert(name.clone())),
+                Peer::Pods {
+                    namespaces: Namespaces::Matching(selector),
+                    ..
+                } => {
+                    let selected = all.iter().filter(|(_, labels)| selector.matches(labels));
+                    found.extend(selected.map(|(name, _)| name.clone()));
+                }
+                Peer::Block(..) => return None,
+            }
+        }
+        Some(found)
+    }
+
+    /// The places of its pods.
+    pub(super) fn places(&self) -> Vec<Place> {
+        let Some(peers) = &self.peers else {
+            return vec![Place::Any];
+        };
+        let all = peers.iter().flat_map(|peer| match peer {
+            Peer::Pods { namespaces, pods } => {
+                let within = match namespaces {
+                    Namespaces::Own(name) => Within::Namespace(name),
+                    Namespaces::Matching(selector) => Within::Matching(selector),
+                };
+                Place::of(within, pods)
+            }
+            Peer::Block(..) => vec![Place::Any],
         });
-        let first = names.next()??;
-        names.all(|it| it == Some(first)).then_some(first)
+        all.collect()
     }
 
     /// Its part of the key of its rows, and of their names: 64 bits of a hash that nobody can

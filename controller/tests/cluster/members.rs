@@ -1,0 +1,230 @@
+//! NetworkPolicies: rows of their own, and pods that are members of groups from their first row on.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use podwire_controller::cluster::policy::Direction;
+use podwire_controller::want::policy::{isolated_group, nodes_group};
+use podwire_tests::apiserver::{ApiServer, node};
+use podwire_tests::ovn::Central;
+use serde_json::{Value, json};
+
+use crate::fixture::{Running, await_network, await_row, names, pod_of, populated};
+
+/// No traffic to the pods of the namespace `default`, except from those with a label.
+pub(crate) fn policy(name: &str, from: &str) -> Value {
+    let peer = json!({ "podSelector": { "matchLabels": { "app": from } } });
+    json!({
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": { "name": name, "namespace": "default", "uid": format!("uid-of-{name}") },
+        "spec": {
+            "podSelector": {},
+            "policyTypes": ["Ingress"],
+            "ingress": [{ "from": [peer] }],
+        },
+    })
+}
+
+fn labelled(name: &str, app: &str) -> Value {
+    let mut pod = pod_of("node-a", name);
+    pod["metadata"]["labels"] = json!({ "app": app });
+    pod
+}
+
+fn atoms(value: &Value) -> BTreeSet<String> {
+    let list = value.as_array().into_iter().flatten();
+    let all = list.chain(value.is_string().then_some(value));
+    all.filter_map(|it| it.as_str().map(str::to_owned))
+        .collect()
+}
+
+/// The names of the ports in a port group.
+pub(crate) fn ports_in(central: &Central, group: &str) -> BTreeSet<String> {
+    let northbound = central.northbound();
+    let groups = northbound.rows("Port_Group").unwrap();
+    let group = groups.iter().find(|row| row["name"] == group);
+    let members = group
+        .map(|row| row["ports"].to_string())
+        .unwrap_or_default();
+    let ports = northbound.rows("Logical_Switch_Port").unwrap();
+    let own = ports
+        .iter()
+        .filter(|row| members.contains(row["_uuid"].to_string().trim_matches(['[', ']'])));
+    own.map(|row| row["name"].as_str().unwrap().to_owned())
+        .collect()
+}
+
+/// The addresses in all sets of pods.
+fn addresses(central: &Central) -> BTreeSet<String> {
+    let sets = central.northbound().rows("Address_Set").unwrap();
+    let is_peers = |ids: &Value| ids["k8s.ovn.org/owner-type"] == "PodSelector";
+    let own = sets.iter().filter(|row| is_peers(&row["external_ids"]));
+    own.flat_map(|row| atoms(&row["addresses"])).collect()
+}
+
+fn isolated() -> String {
+    isolated_group("default", Direction::Ingress).to_string()
+}
+
+fn set<const N: usize>(names: [&str; N]) -> BTreeSet<String> {
+    names.map(str::to_owned).into()
+}
+
+/// Three pods, of which `client` alone may reach the others.
+async fn isolating() -> (Central, ApiServer, Running) {
+    let (central, server, mut controller) = populated().await;
+    server.apply(policy("closed", "client"));
+    await_row(&central, "Port_Group", &isolated(), true);
+    server.apply(labelled("client", "client"));
+    await_network(&server, "default", "client");
+    controller.idle().await;
+    (central, server, controller)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pods_are_members_as_long_as_they_and_the_policy_exist() {
+    let (central, server, mut controller) = isolating().await;
+    assert_eq!(
+        ports_in(&central, &isolated()),
+        set(["default_client", "default_db", "default_web"])
+    );
+    assert_eq!(
+        ports_in(&central, &nodes_group()),
+        set(["k8s-node-a", "k8s-node-b"])
+    );
+    assert_eq!(addresses(&central), set(["10.244.0.4"]));
+
+    // Another label; a pod that ends; a policy that ends.
+    let network = server.object("Pod", "default", "client").unwrap();
+    let mut relabelled = network.clone();
+    relabelled["metadata"]["labels"] = json!({ "app": "other" });
+    server.apply(relabelled);
+    server.apply(labelled("late", "client"));
+    await_network(&server, "default", "late");
+    controller.idle().await;
+    assert_eq!(addresses(&central), set(["10.244.0.5"]));
+    server.delete("default", "late");
+    await_row(&central, "Logical_Switch_Port", "default_late", false);
+    assert_eq!(addresses(&central), set([]));
+    server.delete_object("NetworkPolicy", "default", "closed");
+    await_row(&central, "Port_Group", &isolated(), false);
+    controller.idle().await;
+    assert_eq!(names(&central, "ACL"), <[String; 0]>::default());
+    controller.stop().await.unwrap();
+
+    let mut controller = Running::start(&central, &server, &[]);
+    assert_eq!(controller.idle().await.operations, 0);
+    controller.stop().await.unwrap();
+}
+
+/// Read from the database's own log, which has one record for each transaction.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_s_port_and_its_places_in_groups_are_one_transaction() {
+    let (central, server, controller) = isolating().await;
+    for number in 0..20 {
+        server.apply(labelled(&format!("pod-{number}"), "client"));
+    }
+    await_network(&server, "default", "pod-19");
+    controller.stop().await.unwrap();
+    let log = fs::read_to_string(central.machine().path("/run/ovn/ovnnb_db.db")).unwrap();
+    let records = log
+        .lines()
+        .filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let mut made = 0;
+    for record in records {
+        let inserted = record["Logical_Switch_Port"].as_object();
+        let pods = inserted.into_iter().flatten().filter(|(_, row)| {
+            let name = row["name"].as_str();
+            name.is_some_and(|name| name.starts_with("default_pod-"))
+        });
+        for (uuid, row) in pods {
+            let address = row["addresses"]
+                .as_str()
+                .unwrap()
+                .split(' ')
+                .nth(1)
+                .unwrap();
+            let groups = record["Port_Group"].to_string();
+            assert!(groups.contains(uuid), "{record}");
+            let sets = record["Address_Set"].to_string();
+            assert!(sets.contains(&format!("\"{address}\"")), "{record}");
+            made += 1;
+        }
+    }
+    assert_eq!(made, 20);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn members_that_others_add_or_remove_are_put_right_also_at_a_start() {
+    let (central, server, mut controller) = isolating().await;
+    let groups = (ports_in(&central, &isolated()), addresses(&central));
+    let northbound = central.northbound();
+    let change = |mutator: &str, address: &str| {
+        let of_pods = json!([[
+            "external_ids",
+            "includes",
+            ["map", [["k8s.ovn.org/owner-type", "PodSelector"]]]
+        ]]);
+        let v4 = json!(["addresses", mutator, address]);
+        json!({ "op": "mutate", "table": "Address_Set", "where": of_pods, "mutations": [v4] })
+    };
+    let emptied = json!({
+        "op": "update", "table": "Port_Group", "where": [["name", "==", isolated()]],
+        "row": { "ports": ["set", []] },
+    });
+    let is_right = || (ports_in(&central, &isolated()), addresses(&central)) == groups;
+    let before = controller.idle().await.operations;
+    northbound
+        .transact(&[
+            change("delete", "10.244.0.4"),
+            change("insert", "10.9.9.9"),
+            emptied.clone(),
+        ])
+        .unwrap();
+    controller
+        .until(|progress| progress.operations > before && progress.is_idle && is_right())
+        .await;
+    controller.stop().await.unwrap();
+
+    // Nobody leads. The pods are gone with their rows, but not their places.
+    northbound
+        .transact(&[change("insert", "10.9.9.9"), emptied])
+        .unwrap();
+    server.delete("default", "client");
+    let mut controller = Running::start(&central, &server, &[]);
+    controller.idle().await;
+    assert_eq!(
+        ports_in(&central, &isolated()),
+        set(["default_db", "default_web"])
+    );
+    assert_eq!(addresses(&central), set([]));
+    controller.stop().await.unwrap();
+    let mut controller = Running::start(&central, &server, &[]);
+    assert_eq!(controller.idle().await.operations, 0);
+    controller.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_or_a_policy_that_can_not_be_read_stays_closed() {
+    let (central, server, controller) = isolating().await;
+    let groups = (ports_in(&central, &isolated()), addresses(&central));
+    controller.stop().await.unwrap();
+    let unreadable = |kind: &str, name: &str, field: &str| {
+        let mut object = server.object(kind, "default", name).unwrap();
+        object["spec"][field] = 5.into();
+        server.apply(object);
+    };
+    unreadable("Pod", "client", "nodeName");
+    unreadable("NetworkPolicy", "closed", "podSelector");
+    let mut controller = Running::start(&central, &server, &[]);
+    controller.idle().await;
+    server.apply(node("node-c", "192.0.2.3"));
+    await_row(&central, "Logical_Switch", "node-c", true);
+    controller.idle().await;
+    assert_eq!(
+        (ports_in(&central, &isolated()), addresses(&central)),
+        groups
+    );
+    controller.stop().await.unwrap();
+}
