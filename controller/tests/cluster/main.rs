@@ -9,6 +9,7 @@ mod fixture;
 mod history;
 mod image;
 mod leading;
+mod members;
 mod nodes;
 mod packets;
 mod pods;

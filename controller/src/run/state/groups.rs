@@ -100,10 +100,7 @@ impl State {
             let Some(owner) = key_of(&row).and_then(|key| Key::parse(&key)) else {
                 continue;
             };
-            let Some(name) = row
-                .str("name")
-                .filter(|_| !self.is_unknown(&owner))
-            else {
+            let Some(name) = row.str("name").filter(|_| !self.is_unknown(&owner)) else {
                 continue;
             };
             let group = Group {
