@@ -2,9 +2,11 @@
 //! exists is kept, nothing outlives its object, and the rows are what a fresh controller computes.
 
 mod check;
+mod policies;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use podwire_controller::want::policy::policy_group;
 use podwire_tests::apiserver::{ApiServer, endpoints, node, pod, service};
 use podwire_tests::ovn::Central;
 use proptest::prelude::*;
@@ -35,6 +37,7 @@ const FLAGS: [&str; 2] = ["--identity", "me"];
 const NODES: u8 = 3;
 const PODS: u8 = 8;
 const SERVICES: u8 = 3;
+const POLICIES: u8 = 3;
 
 /// The node in whose subnet an address is requested, and its offset there.
 type Wish = Option<(u8, u8)>;
@@ -67,6 +70,13 @@ enum Step {
     PodWishes(u8, Wish),
     /// A pod or a service gets a label.
     Labelled(&'static str, u8, u8),
+    /// For all pods, or those with a label; from all pods with a label, or of a team.
+    Policy(u8, Option<u8>, Result<u8, u8>),
+    NoPolicy(u8),
+    /// The namespace belongs to a team.
+    Team(u8),
+    /// Somebody empties all groups, and adds a stranger to all sets.
+    MembersChanged,
     /// With endpoints on the client's node alone, or all of them.
     Service(u8, bool),
     NoService(u8),
@@ -92,6 +102,7 @@ enum Step {
 
 fn step() -> impl Strategy<Value = Step> {
     let (nodes, pods, services) = (0..NODES, 0..PODS, 0..SERVICES);
+    let pods_of_labels = pods.clone();
     let wish = proptest::option::weighted(0.6, (0..NODES, 0..4_u8));
     let mac = proptest::option::weighted(0.3, 0..MACS.len());
     let text = |others: u8| {
@@ -121,6 +132,16 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (pods.clone(), 0..3_u8).prop_map(|(pod, label)| Step::Labelled("Pod", pod, label)),
         1 => pods.prop_map(Step::PortRemoved),
     ];
+    let label = 0..3_u8;
+    let from = prop_oneof![label.clone().prop_map(Ok), label.clone().prop_map(Err)];
+    let of_policies = prop_oneof![
+        4 => (0..POLICIES, proptest::option::of(label.clone()), from)
+            .prop_map(|(policy, of, from)| Step::Policy(policy, of, from)),
+        2 => (0..POLICIES).prop_map(Step::NoPolicy),
+        2 => label.clone().prop_map(Step::Team),
+        3 => (pods_of_labels, label).prop_map(|(pod, label)| Step::Labelled("Pod", pod, label)),
+        1 => Just(Step::MembersChanged),
+    ];
     let of_services = prop_oneof![
         3 => (services.clone(), any::<bool>())
             .prop_map(|(service, is_local)| Step::Service(service, is_local)),
@@ -139,6 +160,7 @@ fn step() -> impl Strategy<Value = Step> {
         6 => of_nodes,
         12 => of_pods,
         6 => of_services,
+        6 => of_policies,
         1 => Just(Step::Crash),
         2 => Just(Step::Away),
         1 => Just(Step::Settle),
@@ -243,6 +265,36 @@ impl World {
                     object["metadata"]["labels"] = json!({ "app": format!("a{label}") });
                     server.apply(object);
                 }
+            }
+            Step::Policy(number, of, from) => {
+                let app = |label: u8| json!({ "matchLabels": { "app": format!("a{label}") } });
+                let team = |label: u8| json!({ "matchLabels": { "team": format!("t{label}") } });
+                let peer = match from {
+                    Ok(label) => json!({ "podSelector": app(label) }),
+                    Err(label) => json!({ "namespaceSelector": team(label) }),
+                };
+                server.apply(policy_of(
+                    &format!("np{number}"),
+                    of.map_or(json!({}), app),
+                    peer,
+                ));
+            }
+            Step::NoPolicy(number) => {
+                server.delete_object("NetworkPolicy", "default", &format!("np{number}"));
+            }
+            Step::Team(label) => server.apply(namespace(json!({ "team": format!("t{label}") }))),
+            Step::MembersChanged => {
+                let emptied = json!({ "ports": ["set", []] });
+                let stranger = json!(["addresses", "insert", "10.9.9.9"]);
+                let northbound = self.central.northbound();
+                let change = northbound.transact(&[
+                    json!({ "op": "update", "table": "Port_Group", "where": [], "row": emptied }),
+                    json!({
+                        "op": "mutate", "table": "Address_Set", "where": [],
+                        "mutations": [stranger],
+                    }),
+                ]);
+                change.unwrap();
             }
             Step::Service(number, is_local) => {
                 let address = self.cluster_ip(number);
@@ -384,7 +436,30 @@ impl World {
             .unwrap();
         server.delete_object("Service", "default", &name);
         await_row(&self.central, "Load_Balancer", &row, false);
+        // A policy and then the namespace, whose team the policy names.
+        let before = server.object("Namespace", "", "default");
+        let mut labels = before.map_or(json!({}), |it| it["metadata"]["labels"].clone());
+        labels[&name] = "".into();
+        let last = json!({ "matchLabels": { &name: "" } });
+        let group = policy_group("default", &name);
+        let peer = json!({ "namespaceSelector": last });
+        let nobody = json!({ "matchLabels": { "app": "nobody" } });
+        server.apply(policy_of(&name, nobody, peer));
+        await_row(&self.central, "Port_Group", &group, true);
+        server.apply(namespace(labels.clone()));
+        let northbound = self.central.northbound();
+        let has_members = || {
+            let sets = northbound.rows("Address_Set").unwrap();
+            let is_its = |ids: &Value| ids["k8s.ovn.org/name"].to_string().contains(&name);
+            let mut own = sets.iter().filter(|row| is_its(&row["external_ids"]));
+            own.any(|row| row["addresses"].to_string().contains('.'))
+        };
         let controller = self.controller.as_mut().unwrap();
+        controller
+            .until(|progress| progress.is_idle && has_members())
+            .await;
+        server.delete_object("NetworkPolicy", "default", &name);
+        await_row(&self.central, "Port_Group", &group, false);
         controller
             .until(|progress| progress.is_ready && progress.is_idle && progress.retries == 0)
             .await;
@@ -405,6 +480,27 @@ fn node_of(number: u8) -> Value {
     let mut node = node(&format!("n{number}"), &format!("192.0.2.{number}"));
     node["metadata"]["annotations"]["k8s.ovn.org/node-mgmt-port-mac-address"] = MANAGEMENT.into();
     node
+}
+
+/// The namespace `default`.
+fn namespace(labels: Value) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "metadata": { "name": "default", "uid": "uid-of-default", "labels": labels },
+    })
+}
+
+/// A policy with one rule, for what comes in.
+fn policy_of(name: &str, pods: Value, from: Value) -> Value {
+    json!({
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": { "name": name, "namespace": "default", "uid": format!("uid-of-{name}") },
+        "spec": {
+            "podSelector": pods, "policyTypes": ["Ingress"], "ingress": [{ "from": [from] }],
+        },
+    })
 }
 
 fn uid(object: &Value) -> String {

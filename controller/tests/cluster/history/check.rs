@@ -35,7 +35,9 @@ impl World {
     pub(super) fn check(&mut self) -> usize {
         self.check_nodes();
         self.check_services();
-        self.check_pods()
+        let refused = self.check_pods();
+        self.check_policies();
+        refused
     }
 
     /// What kubelets report of the pods that run.
