@@ -5,9 +5,11 @@
 //! elements of kube-proxy's sets) changes all the time. So notifications are filtered, and only
 //! those that may concern an item of podwire's end a wait.
 
+mod files;
+mod firewall;
+
 use std::collections::BTreeSet;
 use std::io;
-use std::os::fd::AsFd as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -21,20 +23,21 @@ use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::address::AddressScope;
 use netlink_packet_route::link::LinkAttribute;
 use netlink_packet_route::route::{RouteAttribute, RouteProtocol};
-use netlink_sys::protocols::{NETLINK_NETFILTER, NETLINK_ROUTE};
+use netlink_sys::protocols::NETLINK_ROUTE;
 use netlink_sys::{AsyncSocket as _, AsyncSocketExt as _, SocketAddr, TokioSocket};
-use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 use podwire_ovs::client::{Client, Version};
 use rtnetlink::MulticastGroup;
-use tokio::net::unix::pipe;
 use tokio::sync::watch;
 
+use files::FileNotices;
+use firewall::FirewallNotices;
+
+use crate::PROTOCOL;
 use crate::actual::gateway;
 use crate::firewalld::Signals;
 use crate::items::destination;
 use crate::overlap::overlap;
-use crate::wire::{NFGENMSG, attributes, messages};
-use crate::{PROTOCOL, firewall, nft};
+use crate::wire::{attributes, messages};
 
 /// What has happened since the last look.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -90,19 +93,6 @@ const SETTINGS_GROUPS: [u32; 2] = [24, 25];
 const SETTINGS_LINK: u16 = 1;
 const ALL_LINKS: i32 = -1;
 const NETCONFMSG: usize = 4;
-
-/// linux/netfilter/nfnetlink.h: NFNLGRP_NFTABLES.
-const NFTABLES_GROUP: u32 = 7;
-/// linux/netfilter/nfnetlink.h: NFNL_SUBSYS_NFTABLES.
-const NFTABLES: u8 = 10;
-/// linux/netfilter/nf_tables.h: NFT_MSG_NEWGEN, NFTA_GEN_PROC_PID, NFTA_GEN_PROC_NAME, and the
-/// attribute in which every object names its table.
-const NEW_GENERATION: u8 = 15;
-/// NFT_MSG_NEWTABLE, NFT_MSG_NEWCHAIN, NFT_MSG_NEWRULE: what a comment does not tell.
-const WRITES_RULES: [u8; 3] = [0, 3, 6];
-const GENERATION_PID: u16 = 2;
-const GENERATION_NAME: u16 = 3;
-const OBJECTS_TABLE: u16 = 1;
 
 /// How long to collect events that come together, as one look serves them all.
 const TOGETHER: Duration = Duration::from_millis(5);
@@ -309,161 +299,6 @@ impl Notices {
             Err(error) => Err(error),
         }
     }
-}
-
-/// Notifications of the removal of files, and of their replacement by others, by inotify(7).
-struct FileNotices {
-    files: Vec<PathBuf>,
-    inotify: Inotify,
-    /// The same descriptor: tokio has no safe type for it, and this one only reads.
-    events: pipe::Receiver,
-}
-
-/// In `struct inotify_event`: the offsets of the mask, of the name's length and of the name.
-const INOTIFY_MASK: usize = 4;
-const INOTIFY_LENGTH: usize = 12;
-const INOTIFY_NAME: usize = 16;
-
-impl FileNotices {
-    fn listen(files: &[PathBuf]) -> io::Result<Self> {
-        let inotify = Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC)?;
-        let descriptor = inotify.as_fd().try_clone_to_owned()?;
-        let notices = Self {
-            files: files.to_vec(),
-            events: pipe::Receiver::from_owned_fd_unchecked(descriptor)?,
-            inotify,
-        };
-        notices.watch()?;
-        Ok(notices)
-    }
-
-    /// Watches the files' directories, which are created if they are missing.
-    fn watch(&self) -> io::Result<()> {
-        let events = AddWatchFlags::IN_MOVE | AddWatchFlags::IN_DELETE | AddWatchFlags::IN_ONLYDIR;
-        for directory in self.files.iter().filter_map(|file| file.parent()) {
-            if !directory.exists() {
-                std::fs::create_dir_all(directory)?;
-            }
-            self.inotify.add_watch(directory, events)?;
-        }
-        Ok(())
-    }
-
-    async fn next(&self) -> io::Result<()> {
-        let mut bytes = [0; 4096];
-        loop {
-            self.events.readable().await?;
-            match self.events.try_read(&mut bytes) {
-                Ok(length) if self.concern(&bytes[..length])? => return Ok(()),
-                Ok(_) => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(error) => return Err(error),
-            }
-        }
-    }
-
-    /// Whether events concern one of the files, or no file: then some were lost, or a directory was
-    /// removed, and is watched again.
-    fn concern(&self, mut events: &[u8]) -> io::Result<bool> {
-        let number = |event: &[u8], at: usize| {
-            let bytes = event.get(at..at + 4)?.try_into().ok()?;
-            Some(u32::from_ne_bytes(bytes))
-        };
-        let mut concern = false;
-        while let (Some(mask), Some(length)) =
-            (number(events, INOTIFY_MASK), number(events, INOTIFY_LENGTH))
-        {
-            let end = INOTIFY_NAME + length as usize;
-            let name = events.get(INOTIFY_NAME..end).unwrap_or_default();
-            let name = name.split(|byte| *byte == 0).next().unwrap_or_default();
-            let mut names = self.files.iter().filter_map(|file| file.file_name());
-            concern |= name.is_empty() || names.any(|it| it.as_encoded_bytes() == name);
-            if mask & AddWatchFlags::IN_IGNORED.bits() != 0 {
-                self.watch()?;
-            }
-            events = events.get(end..).unwrap_or_default();
-        }
-        Ok(concern)
-    }
-}
-
-/// Notifications of changes to podwire's tables.
-struct FirewallNotices {
-    notices: Notices,
-    /// The netlink port of whoever has changed podwire's table since the last generation: in its
-    /// process' PID namespace, its process id.
-    port: Option<u32>,
-    /// Whether a rule or a chain of the services' table was written.
-    rules: bool,
-}
-
-impl FirewallNotices {
-    fn listen() -> io::Result<Self> {
-        Ok(Self {
-            notices: Notices::listen(NETLINK_NETFILTER, &[NFTABLES_GROUP])?,
-            port: None,
-            rules: false,
-        })
-    }
-
-    /// Waits until somebody else's transaction has changed a table of podwire's, and returns whose
-    /// it was, and whether it has written rules of services.
-    async fn next(&mut self) -> io::Result<(String, bool)> {
-        loop {
-            let Some(bytes) = self.notices.next().await? else {
-                return Ok(("somebody".to_owned(), false));
-            };
-            if let Some(by) = self.read(&bytes) {
-                return Ok(by);
-            }
-        }
-    }
-
-    fn read(&mut self, bytes: &[u8]) -> Option<(String, bool)> {
-        let mut by: Option<String> = None;
-        let mut written = false;
-        for (kind, port, message) in messages(bytes) {
-            let [message_type, subsystem] = kind.to_le_bytes();
-            if subsystem != NFTABLES {
-                continue;
-            }
-            let attributes = || attributes(message.get(NFGENMSG..).unwrap_or_default());
-            let text = |wanted: u16| {
-                let value = attributes().find(|(kind, _)| *kind == wanted)?.1;
-                let value = value.strip_suffix(&[0]).unwrap_or(value);
-                Some(String::from_utf8_lossy(value).into_owned())
-            };
-            if message_type != NEW_GENERATION {
-                let table = text(OBJECTS_TABLE).unwrap_or_default();
-                if is_named(&table, firewall::NAME) {
-                    self.port = Some(port);
-                } else if is_named(&table, nft::SERVICES) {
-                    self.port = Some(port);
-                    self.rules |= WRITES_RULES.contains(&message_type);
-                }
-            } else if let Some(port) = self.port.take() {
-                let rules = std::mem::take(&mut self.rules);
-                if nft::was_ours(port) {
-                    continue;
-                }
-                written |= rules;
-                let pid = attributes().find(|(kind, _)| *kind == GENERATION_PID);
-                let pid = pid.and_then(|(_, value)| value.try_into().ok());
-                let pid = pid.map(u32::from_be_bytes);
-                let name = text(GENERATION_NAME).unwrap_or_else(|| "somebody".to_owned());
-                by = match pid {
-                    Some(pid) => Some(format!("{name} (process {pid})")),
-                    None => Some(name),
-                };
-            }
-        }
-        by.map(|by| (by, written))
-    }
-}
-
-/// Whether a table has the name in this one's family and name.
-fn is_named(table: &str, name: &str) -> bool {
-    name.split_once(' ').is_some_and(|(_, name)| name == table)
 }
 
 #[cfg(test)]
