@@ -120,7 +120,7 @@ pub(crate) enum ApplyError {
 
 impl Machine {
     /// Executes steps in order, those of a group as one. The others go on when one fails.
-    pub(crate) async fn take(&mut self, steps: &[Step], actual: &Actual) -> Vec<Failure> {
+    pub(crate) async fn apply(&mut self, steps: &[Step], actual: &Actual) -> Vec<Failure> {
         self.owned.clone_from(&actual.switch.owned);
         let mut failures = Vec::new();
         for steps in groups(steps) {

@@ -21,9 +21,9 @@ use run::RunArgs;
 
 use crate::journal::{Journal, JournalError};
 use crate::keep::{Node, NodeError};
-use crate::kept;
 use crate::look::{Connections, Goal, Look};
 use crate::preflight::Preflight;
+use crate::record;
 use crate::role::role;
 use crate::servers::Server;
 use crate::settings::{
@@ -248,7 +248,7 @@ impl Verb {
                 let (look, journal) = look(&goal, &places).await?;
                 let run = role(&places.directory).map_err(Failure::Record)?;
                 let run = run.filter(|role| role.runs);
-                let kept = kept::read(&places.directory);
+                let kept = record::read(&places.directory);
                 let (undos, run) = (journal.undos(), run.as_ref());
                 let text = match output {
                     Format::Text => show::items(&look, undos, &kept, run),

@@ -26,13 +26,13 @@ const PROTO_NUM: u16 = 1;
 const PROTO_SRC_PORT: u16 = 2;
 const PROTO_DST_PORT: u16 = 3;
 
-/// Removes the entries of UDP clients of these fronts that lead to none of their endpoints, and
+/// Removes the entries of UDP clients of these frontends that lead to none of their endpoints, and
 /// returns their number.
 ///
 /// # Errors
 /// The kernel's.
-pub(crate) async fn forget(fronts: &BTreeMap<SocketAddr, Vec<SocketAddr>>) -> io::Result<usize> {
-    if fronts.is_empty() {
+pub(crate) async fn forget(frontends: &BTreeMap<SocketAddr, Vec<SocketAddr>>) -> io::Result<usize> {
+    if frontends.is_empty() {
         return Ok(0);
     }
     let mut socket = TokioSocket::new(NETLINK_NETFILTER)?;
@@ -46,7 +46,7 @@ pub(crate) async fn forget(fronts: &BTreeMap<SocketAddr, Vec<SocketAddr>>) -> io
             if i32::from(kind) == libc::NLMSG_DONE || i32::from(kind) == libc::NLMSG_ERROR {
                 break 'all;
             }
-            stale.extend(stale_entry(message, fronts));
+            stale.extend(stale_entry(message, frontends));
         }
     }
     for entry in &stale {
@@ -59,12 +59,15 @@ pub(crate) async fn forget(fronts: &BTreeMap<SocketAddr, Vec<SocketAddr>>) -> io
 }
 
 /// The request that deletes this entry, if it leads to no endpoint.
-fn stale_entry(message: &[u8], fronts: &BTreeMap<SocketAddr, Vec<SocketAddr>>) -> Option<Vec<u8>> {
+fn stale_entry(
+    message: &[u8],
+    frontends: &BTreeMap<SocketAddr, Vec<SocketAddr>>,
+) -> Option<Vec<u8>> {
     let (header, entry) = message.split_at_checked(NFGENMSG)?;
     let original = attribute(entry, TUPLE_ORIG)?;
     let to = end(original, IP_DST, PROTO_DST_PORT)?;
     let from = end(attribute(entry, TUPLE_REPLY)?, IP_SRC, PROTO_SRC_PORT)?;
-    let endpoints = fronts.get(&to)?;
+    let endpoints = frontends.get(&to)?;
     if endpoints.contains(&from) {
         return None;
     }

@@ -208,7 +208,7 @@ impl Journal {
             _ => self.undos.clear(),
         }
         self.record_table(None);
-        crate::kept::forget(&self.directory);
+        crate::record::forget(&self.directory);
         self.writes += 1;
         Ok(())
     }

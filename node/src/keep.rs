@@ -55,7 +55,7 @@ pub(crate) enum NodeError {
          to do:\n{}",
         .0.join("\n")
     )]
-    Fight(Vec<String>),
+    Undone(Vec<String>),
     #[error(
         "{0} pods have ports on this node, and would lose the network: drain the node first, or \
          use --force"
@@ -185,7 +185,7 @@ impl Node {
         let deadline = Instant::now() + OTHERS_LIMIT;
         let (mut rounds, mut failures) = (Vec::new(), Vec::new());
         loop {
-            let look = self.settle(&mut rounds, &mut failures).await?;
+            let look = self.reconcile(&mut rounds, &mut failures).await?;
             if !failures.is_empty() {
                 return Err(NodeError::Apply(failures));
             }
@@ -213,7 +213,7 @@ impl Node {
         }
         let (mut rounds, mut failures) = (Vec::new(), Vec::new());
         loop {
-            let look = self.settle(&mut rounds, &mut failures).await?;
+            let look = self.reconcile(&mut rounds, &mut failures).await?;
             let Actual { switch, links, .. } = look.actual;
             let mut noted = self.machine.journal.undos().iter();
             let left = noted.find_map(|undo| {
@@ -248,7 +248,7 @@ impl Node {
 
     /// Looks and executes steps until none is left but those that failed; adds each round's steps
     /// to `rounds`.
-    async fn settle(
+    async fn reconcile(
         &mut self,
         rounds: &mut Vec<Vec<Step>>,
         failures: &mut Vec<Failure>,
@@ -265,9 +265,9 @@ impl Node {
             }
             if rounds.len() == MOST_ROUNDS {
                 let left = steps.iter().map(|step| format!("  {step:?}"));
-                return Err(NodeError::Fight(left.collect()));
+                return Err(NodeError::Undone(left.collect()));
             }
-            failures.extend(self.take(&steps, &look.actual).await);
+            failures.extend(self.apply(&steps, &look.actual).await);
             rounds.push(steps);
         }
     }
@@ -365,7 +365,7 @@ impl Node {
     }
 
     /// Executes steps, after a look; returns those that failed.
-    pub(crate) async fn take(&mut self, steps: &[Step], actual: &Actual) -> Vec<Failure> {
+    pub(crate) async fn apply(&mut self, steps: &[Step], actual: &Actual) -> Vec<Failure> {
         let of_table = |step: &Step| {
             matches!(
                 step,
@@ -376,7 +376,7 @@ impl Node {
             self.tables = None;
             self.machine.journal.record_table(None);
         }
-        self.machine.take(steps, actual).await
+        self.machine.apply(steps, actual).await
     }
 
     /// Waits until something has happened that calls for another look.

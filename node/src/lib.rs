@@ -9,13 +9,13 @@
 //! executes steps, `journal` records their inverses, `diff` and `plan` are pure, `items` has a file
 //! for each kind of item with all that is said of it elsewhere, `firewall` has the text of the
 //! nftables table, `firewalld` talks to that firewall, `actual` reads the machine's state and
-//! `events` tells when to look again; `kept` counts what was restored. `overlap` compares networks
-//! with what the machine needs for itself, among it `servers`. `cluster` follows the Kubernetes
-//! API, `services` makes its services reachable on the host, `conntrack` removes connections to
-//! deleted endpoints, and `announce` publishes the node to the control plane. `role` reports its
-//! state to the agent's tools. `preflight` checks what no item shows. `privileges` says what `run`
-//! keeps of root's. `nft` talks to nft(8), and `wire` encodes netlink messages that rtnetlink does
-//! not know.
+//! `events` tells when to look again; `record` counts what was restored. `overlap` compares
+//! networks with what the machine needs for itself, among it `servers`. `cluster` follows the
+//! Kubernetes API, `services` makes its services reachable on the host, `conntrack` removes
+//! connections to deleted endpoints, and `announce` publishes the node to the control plane. `role`
+//! reports its state to the agent's tools. `preflight` checks what no item shows. `privileges` says
+//! what `run` keeps of root's. `nft` talks to nft(8), and `wire` encodes netlink messages that
+//! rtnetlink does not know.
 
 #![forbid(unsafe_code)]
 
@@ -32,7 +32,6 @@ mod firewalld;
 mod items;
 mod journal;
 mod keep;
-mod kept;
 mod left_out;
 mod look;
 mod mac;
@@ -41,6 +40,7 @@ pub mod overlap;
 mod plan;
 mod preflight;
 mod privileges;
+mod record;
 mod role;
 mod run;
 mod servers;
@@ -53,7 +53,7 @@ mod watch;
 mod wire;
 
 pub use command::{NodeCommand, Surroundings, main};
-pub use kept::PutBack;
+pub use record::Restored;
 pub use role::{DIRECTORY, Role, role};
 pub use settings::{SettingsError, node_name};
 

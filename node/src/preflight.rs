@@ -17,7 +17,7 @@ use crate::look::Look;
 use crate::nft::{self, objects};
 use crate::plan::TUNNEL_PORT;
 use crate::settings::{Firewalld, Mode, Settings};
-use crate::southbound::{LIMIT, Twin, twins};
+use crate::southbound::{ChassisSeen, LIMIT, same_chassis};
 
 /// The tolerated difference between the clocks of two machines, in milliseconds: certificates and
 /// leases are valid to the second.
@@ -77,7 +77,7 @@ impl Preflight {
             .filter_map(|ip| ip.trim().parse().ok())
             .collect();
         let tls = settings.tls.clone().or_else(|| look.actual.switch.tls());
-        match twins(remote, tls, chassis, &ips).await {
+        match same_chassis(remote, tls, chassis, &ips).await {
             Ok((by_name, by_ip)) => {
                 // The name under which ovn-controller may have joined before.
                 let owned = look.actual.switch.owned.get("hostname");
@@ -99,27 +99,27 @@ impl Preflight {
         &mut self,
         names: &[Option<&str>],
         chassis: &str,
-        by_name: Option<Twin>,
-        by_ip: Vec<(IpAddr, Twin)>,
+        by_name: Option<ChassisSeen>,
+        by_ip: Vec<(IpAddr, ChassisSeen)>,
     ) {
-        if let Some(twin) = by_name.filter(|twin| !names.contains(&Some(&twin.host))) {
+        if let Some(other) = by_name.filter(|other| !names.contains(&Some(&other.host))) {
             self.refusals.push(format!(
                 "system-id {chassis} is the chassis of {} in the southbound database; a cloned \
                  machine has the system-id of its original. Remove \
                  /etc/openvswitch/system-id.conf, run `ovs-vsctl remove open_vswitch . \
                  external_ids system-id`, and start again; or, if {0} is gone, run `ovn-sbctl \
                  chassis-del {chassis}`",
-                twin.host
+                other.host
             ));
         }
-        for (ip, twin) in by_ip
+        for (ip, other) in by_ip
             .into_iter()
-            .filter(|(_, twin)| twin.chassis != chassis)
+            .filter(|(_, other)| other.chassis != chassis)
         {
             self.refusals.push(format!(
                 "chassis {} ({}) already has the tunnel address {ip}: name another address with \
                  --encap-ip; or, if that chassis is gone, run `ovn-sbctl chassis-del {0}`",
-                twin.chassis, twin.host
+                other.chassis, other.host
             ));
         }
     }
@@ -193,23 +193,23 @@ mod tests {
 
     #[test]
     fn a_chassis_of_this_host_is_this_machine_and_any_other_is_a_twin() {
-        let twin = |chassis: &str, host: &str| Twin {
+        let other = |chassis: &str, host: &str| ChassisSeen {
             chassis: chassis.to_owned(),
             host: host.to_owned(),
         };
-        let judged = |by_name, by_ip: Vec<Twin>| {
+        let judged = |by_name, by_ip: Vec<ChassisSeen>| {
             let mut found = Preflight::default();
             let ip = "192.0.2.11".parse().unwrap();
-            let by_ip = by_ip.into_iter().map(|twin| (ip, twin)).collect();
+            let by_ip = by_ip.into_iter().map(|other| (ip, other)).collect();
             found.judge(&[Some("node-a")], "a-chassis", by_name, by_ip);
             found.refusals.len()
         };
-        let own = twin("a-chassis", "node-a");
+        let own = other("a-chassis", "node-a");
         assert_eq!(judged(None, Vec::new()), 0);
         assert_eq!(judged(Some(own.clone()), vec![own]), 0);
-        assert_eq!(judged(Some(twin("a-chassis", "node-b")), Vec::new()), 1);
+        assert_eq!(judged(Some(other("a-chassis", "node-b")), Vec::new()), 1);
         // The chassis that this machine had before its system-id was re-created would keep
         // ovn-controller out.
-        assert_eq!(judged(None, vec![twin("old-chassis", "node-a")]), 1);
+        assert_eq!(judged(None, vec![other("old-chassis", "node-a")]), 1);
     }
 }

@@ -10,7 +10,7 @@ use nix::fcntl::{Flock, FlockArg};
 use serde::Serialize;
 
 use crate::journal::Journal;
-use crate::kept::{self, PutBack, STATE, State};
+use crate::record::{self, Restored, STATE, State};
 
 /// The directory of the role below that of podwire's run files.
 pub const DIRECTORY: &str = "node";
@@ -28,7 +28,8 @@ pub struct Role {
     /// Number of changes that cleanup would undo.
     pub made: usize,
     /// What it restored since cleanup or boot, oldest first; only the last ones if there are many.
-    pub put_back: Vec<PutBack>,
+    #[serde(rename = "putBack")]
+    pub restored: Vec<Restored>,
 }
 
 /// The state of the role in this directory; None if `podwire node run` never ran.
@@ -48,7 +49,7 @@ pub fn role(directory: &Path) -> io::Result<Option<Role>> {
         well,
         status,
         made: journal.undos().len(),
-        put_back: kept::read(directory),
+        restored: record::read(directory),
     }))
 }
 

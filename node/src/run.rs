@@ -3,7 +3,7 @@
 //!
 //! It waits without a limit for what others have to provide, since the service manager knows how
 //! long a machine may take to start. What somebody removes again and again is restored ten times a
-//! minute and then left alone for a while, because a fight helps neither side.
+//! minute and then not for a while: two programs that undo each other's changes help nobody.
 
 mod report;
 
@@ -22,19 +22,19 @@ use crate::diff::{self, Finding, Step};
 use crate::events::Changes;
 use crate::items::{self, Item, State, Writer};
 use crate::keep::{MOST_ROUNDS, Node, NodeError, refuse_foreign};
-use crate::kept::Kept;
 use crate::left_out::LeftOut;
 use crate::look::Look;
 use crate::plan::Conflict;
-use crate::services::{Here, Services, Settled};
+use crate::record::Record;
+use crate::services::{Here, Services, Updated};
 use crate::settings::{FollowError, Given, Mode, Settings, SettingsError};
 use crate::watch::Watch;
 use report::first;
 
-/// How often an item is restored within `FIGHT_TIME` before it is left alone for `TRUCE`.
-const FIGHTS: usize = 10;
-const FIGHT_TIME: Duration = Duration::from_secs(60);
-const TRUCE: Duration = Duration::from_secs(60);
+/// How often an item is restored within `RESTORE_WINDOW` before that pauses for `PAUSE`.
+const MOST_RESTORES: usize = 10;
+const RESTORE_WINDOW: Duration = Duration::from_secs(60);
+const PAUSE: Duration = Duration::from_secs(60);
 /// The delay before a failed step or look is retried.
 const RETRY: Duration = Duration::from_secs(1);
 
@@ -44,20 +44,20 @@ const RETRY: Duration = Duration::from_secs(1);
 /// Before the node is ready, those of init; later, that there are no more events.
 pub(crate) async fn run(
     node: Node,
-    kept: Kept,
+    record: Record,
     watch: Option<Watch>,
     surroundings: &Surroundings<'_>,
     stop: impl Future<Output = ()>,
 ) -> Result<(), NodeError> {
-    let mut keeper = Keeper {
+    let mut reconciler = Reconciler {
         flags: node.settings().cloned(),
         given: Given::default(),
         node,
-        kept,
+        record,
         watch,
         services: Services::default(),
         left_out: LeftOut::default(),
-        told: None,
+        announced: None,
         writing: JoinSet::new(),
         unwritten: None,
         manager: surroundings.tell,
@@ -66,22 +66,22 @@ pub(crate) async fn run(
         is_checked: false,
         is_ready: false,
         planned: Vec::new(),
-        fights: BTreeMap::new(),
+        restores: BTreeMap::new(),
         status: String::new(),
     };
     let mut stop = std::pin::pin!(stop);
     let mut changes = Changes::default();
     let mut beat = surroundings.watchdog.map(tokio::time::interval);
-    'kept: loop {
-        let again = keeper.settle(changes).await?;
-        let never = Instant::now() + FIGHT_TIME;
+    'running: loop {
+        let again = reconciler.reconcile(changes).await?;
+        let never = Instant::now() + RESTORE_WINDOW;
         changes = loop {
             break tokio::select! {
-                () = &mut stop => break 'kept,
-                changes = keeper.node.changes() => changes?,
-                () = told(&mut keeper.watch) => Changes::default(),
-                Some(written) = keeper.writing.join_next() => {
-                    keeper.written(written);
+                () = &mut stop => break 'running,
+                changes = reconciler.node.changes() => changes?,
+                () = watch_changed(&mut reconciler.watch) => Changes::default(),
+                Some(written) = reconciler.writing.join_next() => {
+                    reconciler.written(written);
                     Changes::default()
                 }
                 () = sleep_until(again.unwrap_or(never)), if again.is_some() => Changes::default(),
@@ -105,25 +105,25 @@ async fn tick(beat: &mut Option<Interval>) {
 }
 
 /// Waits until the API server reports something; without one, for ever.
-async fn told(watch: &mut Option<Watch>) {
+async fn watch_changed(watch: &mut Option<Watch>) {
     match watch {
         Some(watch) => watch.changed().await,
         None => std::future::pending().await,
     }
 }
 
-struct Keeper<'a> {
+struct Reconciler<'a> {
     /// The settings of the flags.
     flags: Option<Settings>,
     /// What the API server has said.
     given: Given,
     node: Node,
-    kept: Kept,
+    record: Record,
     watch: Option<Watch>,
     services: Services,
     left_out: LeftOut,
     /// The Node when its annotations were last written, and what was written.
-    told: Option<(ApiNode, Announced)>,
+    announced: Option<(ApiNode, Announced)>,
     /// The write of annotations that is under way, so that no answer delays a restore.
     writing: JoinSet<Result<usize, String>>,
     /// Why the last one failed.
@@ -139,23 +139,23 @@ struct Keeper<'a> {
     /// The plan's items at the last look, as far as they could be created.
     planned: Vec<Item>,
     /// When each item was last restored, by its identity.
-    fights: BTreeMap<String, Fight>,
+    restores: BTreeMap<String, Restores>,
     /// The last reported status.
     status: String,
 }
 
 #[derive(Debug, Default)]
-struct Fight {
-    /// Those within the last `FIGHT_TIME`.
-    rounds: VecDeque<Instant>,
-    /// The item is left alone until then.
-    truce: Option<Instant>,
+struct Restores {
+    /// Those within the last `RESTORE_WINDOW`.
+    times: VecDeque<Instant>,
+    /// It is not restored until then.
+    paused_until: Option<Instant>,
 }
 
-impl Keeper<'_> {
+impl Reconciler<'_> {
     /// Looks and executes steps until nothing is left to do; returns when to look again without an
     /// event.
-    async fn settle(&mut self, mut changes: Changes) -> Result<Option<Instant>, NodeError> {
+    async fn reconcile(&mut self, mut changes: Changes) -> Result<Option<Instant>, NodeError> {
         let former = self.given.subnets.clone();
         let invalid = match self.take_cluster() {
             Ok(invalid) => invalid,
@@ -193,7 +193,7 @@ impl Keeper<'_> {
             let mut troubles: Vec<String> = not_taken.iter().cloned().chain(conflicting).collect();
             self.note_conflicts(&troubles);
             if self.node.is_untouched() && conflicts.iter().any(Conflict::is_own) {
-                self.kept.well(false);
+                self.record.well(false);
                 self.say(false, format!("nothing is set up: {}", first(&troubles)));
                 self.post_warnings();
                 return Ok(None);
@@ -229,10 +229,10 @@ impl Keeper<'_> {
                 troubles.extend(failed);
                 self.report(&look.findings, troubles);
                 self.remember(&look);
-                let due = [again, self.truce_ends(), self.node.uplink_moves()];
+                let due = [again, self.pauses_end(), self.node.uplink_moves()];
                 return Ok(due.into_iter().flatten().min());
             }
-            let failed = self.node.take(&steps, &look.actual).await;
+            let failed = self.node.apply(&steps, &look.actual).await;
             steps.retain(|step| !failed.iter().any(|it| it.steps.contains(step)));
             failures.extend(failed);
             if self.is_ready {
@@ -261,7 +261,7 @@ impl Keeper<'_> {
 
     /// Reports a failure once; it is retried soon.
     fn failed(&mut self, error: &NodeError) -> Instant {
-        self.say(false, format!("it failed and is tried again: {error}"));
+        self.say(false, format!("retrying: {error}"));
         Instant::now() + RETRY
     }
 
@@ -288,7 +288,7 @@ impl Keeper<'_> {
         let Some(settings) = self.node.settings().cloned() else {
             return Vec::new();
         };
-        self.kept.unreadable(watch.unread.total());
+        self.record.unreadable(watch.unread.total());
         if settings.mode == Mode::Plain {
             self.post_warnings();
             return Vec::new();
@@ -303,34 +303,34 @@ impl Keeper<'_> {
             addresses: look.actual.node_addresses(),
             pods: pods.copied().collect(),
         };
-        match self.services.settle(&watch.cluster, &here).await {
-            Ok(Settled::PutBack) => {
+        match self.services.update(&watch.cluster, &here).await {
+            Ok(Updated::Restored) => {
                 let item = Item::Services(items::Services);
                 let (identity, by) = (item.identity(), by_whom(&item, changes));
-                warn!("put back {identity}, which was changed; changed by {by}");
-                self.kept
-                    .put_back(item.name(), &identity, "was changed", &by);
+                warn!("restored {identity} (was changed); changed by {by}");
+                self.record
+                    .restored(item.name(), &identity, "was changed", &by);
             }
-            Ok(Settled::Changed | Settled::Nothing) => {}
+            Ok(Updated::Changed | Updated::Nothing) => {}
             Err(error) => troubles.push(format!("services: {error}")),
         }
         let refused = self.services.refused();
         self.left_out.report(refused, watch, &settings.node_name);
-        self.kept.refused(self.left_out.count());
+        self.record.refused(self.left_out.count());
         let Some(node) = watch.cluster.nodes.objects.get(&settings.node_name) else {
             return troubles;
         };
         let wanted = announce::annotations(look);
         // Until the watch reports what was written, the Node looks as before.
-        let told = (node.clone(), wanted);
-        if self.told.as_ref() != Some(&told) && self.writing.is_empty() {
-            let missing = announce::missing(node, &told.1);
+        let announced = (node.clone(), wanted);
+        if self.announced.as_ref() != Some(&announced) && self.writing.is_empty() {
+            let missing = announce::missing(node, &announced.1);
             if !missing.is_empty() {
                 let (client, name) = (watch.client.clone(), settings.node_name.clone());
                 let write = announce::announce(client, name, node.uid.clone(), missing);
                 self.writing.spawn(write);
             }
-            self.told = Some(told);
+            self.announced = Some(announced);
         }
         troubles.extend(self.unwritten.clone());
         self.post_warnings();
@@ -348,29 +348,29 @@ impl Keeper<'_> {
             Err(error) => Some(error.to_string()),
         };
         if failure.is_some() {
-            self.told = None;
+            self.announced = None;
         }
         self.unwritten = failure.map(|error| format!("write annotations of the Node: {error}"));
     }
 
-    /// The steps that are not left alone for a while.
+    /// The steps of items whose restoring is not paused.
     fn allowed(&mut self, findings: &[Finding]) -> Vec<Step> {
         let now = Instant::now();
-        for fight in self.fights.values_mut() {
-            if fight.truce.is_some_and(|end| end <= now) {
-                *fight = Fight::default();
+        for restores in self.restores.values_mut() {
+            if restores.paused_until.is_some_and(|end| end <= now) {
+                *restores = Restores::default();
             }
         }
-        let in_truce = |step: &Step| {
-            let fight = self.fights.get(&step.item().identity());
-            fight.is_some_and(|fight| fight.truce.is_some())
+        let is_paused = |step: &Step| {
+            let restores = self.restores.get(&step.item().identity());
+            restores.is_some_and(|restores| restores.paused_until.is_some())
         };
         let steps = diff::steps(findings).into_iter();
-        steps.filter(|step| !in_truce(step)).collect()
+        steps.filter(|step| !is_paused(step)).collect()
     }
 
     /// Counts and reports what is restored, and why. What only follows a change of the machine,
-    /// such as another address, is no fight.
+    /// such as another address, does not count.
     fn note(&mut self, findings: &[Finding], steps: &[Step], changes: &Changes) {
         let now = Instant::now();
         for step in steps {
@@ -384,31 +384,36 @@ impl Keeper<'_> {
             let state = findings.iter().find(|finding| finding.item == *item);
             let was = match state.map(|finding| &finding.state) {
                 Some(State::Differs(seen)) => format!("was {seen}"),
-                _ => "was gone".to_owned(),
+                _ => "was missing".to_owned(),
             };
+            let is_missing = was == "was missing";
             let by = by_whom(item, changes);
-            warn!("put back {item}, which {was}; changed by {by}");
+            let verb = if is_missing { "removed" } else { "changed" };
+            warn!("restored {item} ({was}); {verb} by {by}");
             let identity = item.identity();
-            self.kept.put_back(item.name(), &identity, &was, &by);
-            let fight = self.fights.entry(identity.clone()).or_default();
-            fight.rounds.retain(|round| now - *round < FIGHT_TIME);
-            fight.rounds.push_back(now);
-            if fight.rounds.len() > FIGHTS {
-                fight.truce = Some(now + TRUCE);
+            self.record.restored(item.name(), &identity, &was, &by);
+            let restores = self.restores.entry(identity.clone()).or_default();
+            restores.times.retain(|time| now - *time < RESTORE_WINDOW);
+            restores.times.push_back(now);
+            if restores.times.len() > MOST_RESTORES {
+                restores.paused_until = Some(now + PAUSE);
                 let text = format!(
-                    "{identity} was restored {FIGHTS} times within {} s, the last time after a \
-                     change by {by}; it is left alone for {} s",
-                    FIGHT_TIME.as_secs(),
-                    TRUCE.as_secs()
+                    "{identity} was restored {MOST_RESTORES} times within {} s, the last time \
+                     after a change by {by}; it is not restored for {} s",
+                    RESTORE_WINDOW.as_secs(),
+                    PAUSE.as_secs()
                 );
                 error!("{text}");
-                self.kept.fight(text);
+                self.record.restores_paused(text);
             }
         }
     }
 
-    fn truce_ends(&self) -> Option<Instant> {
-        self.fights.values().filter_map(|fight| fight.truce).min()
+    fn pauses_end(&self) -> Option<Instant> {
+        self.restores
+            .values()
+            .filter_map(|restores| restores.paused_until)
+            .min()
     }
 }
 

@@ -6,9 +6,9 @@ use serde_json::{Value, json};
 
 use crate::diff::{Finding, Step};
 use crate::items::{State, Undo};
-use crate::kept::PutBack;
 use crate::look::Look;
 use crate::preflight::Preflight;
+use crate::record::Restored;
 use crate::role::Role;
 
 /// What init would do, as a difference, with a verdict; and whether there is anything to do.
@@ -54,9 +54,9 @@ pub(crate) fn plan(look: &Look, preflight: &Preflight) -> (String, bool) {
     let refuses = !preflight.refusals.is_empty() || !look.plan.conflicts.is_empty();
     let verdict = match (foreign, changes) {
         _ if refuses => "init would refuse: see above".to_owned(),
-        (_, 0) => format!("nothing to do: all {well} items are as they should be"),
+        (_, 0) => format!("nothing to do: in sync, all {well} items"),
         (0, changes) => format!(
-            "init would make {}; {} as it should be",
+            "init would make {}; {} in sync",
             of(changes, "change"),
             of(well, "item")
         ),
@@ -82,7 +82,12 @@ fn of(number: usize, what: &str) -> String {
 }
 
 /// Each item and its state, and that of `podwire node run`, if it runs.
-pub(crate) fn items(look: &Look, journal: &[Undo], kept: &[PutBack], run: Option<&Role>) -> String {
+pub(crate) fn items(
+    look: &Look,
+    journal: &[Undo],
+    kept: &[Restored],
+    run: Option<&Role>,
+) -> String {
     let mut text = String::new();
     for Finding { item, state } in &look.findings {
         let (word, detail) = words(state);
@@ -109,15 +114,15 @@ pub(crate) fn items(look: &Look, journal: &[Undo], kept: &[PutBack], run: Option
             }
         };
     }
-    let _ = writeln!(text, "\nput back: {}", of(kept.len(), "item"));
-    for PutBack { at, item, was, by } in kept {
-        let _ = writeln!(text, "  {at} {item}, which {was}; changed by {by}");
+    let _ = writeln!(text, "\nrestored: {}", of(kept.len(), "item"));
+    for Restored { at, item, was, by } in kept {
+        let _ = writeln!(text, "  {at} {item} ({was}); changed by {by}");
     }
     text
 }
 
 /// The same for programs.
-pub(crate) fn json(look: &Look, journal: &[Undo], kept: &[PutBack], run: Option<&Role>) -> Value {
+pub(crate) fn json(look: &Look, journal: &[Undo], kept: &[Restored], run: Option<&Role>) -> Value {
     let items = look.findings.iter().map(|Finding { item, state }| {
         let (word, detail) = words(state);
         let ours = !matches!(state, State::Well { ours: false } | State::Foreign(_));
@@ -130,6 +135,8 @@ pub(crate) fn json(look: &Look, journal: &[Undo], kept: &[PutBack], run: Option<
         "run": run.map(|run| json!({"well": run.well, "status": run.status})),
         "conflicts": look.plan.conflicts.iter().map(ToString::to_string).collect::<Vec<_>>(),
         "journal": journal,
+        "restored": kept,
+        // Its former name, for one more release.
         "put_back": kept,
     })
 }

@@ -126,19 +126,19 @@ const PORT: &str = "dst_port";
 
 /// A machine of the network in the southbound database.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Twin {
+pub(crate) struct ChassisSeen {
     pub(crate) chassis: String,
     pub(crate) host: String,
 }
 
 /// The chassis with this name, and those with one of these tunnel addresses. Of a cluster's
 /// members, the first that answers counts.
-pub(crate) async fn twins(
+pub(crate) async fn same_chassis(
     remotes: &str,
     tls: Option<TlsKeys>,
     chassis: &str,
     ips: &[IpAddr],
-) -> Result<(Option<Twin>, Vec<(IpAddr, Twin)>), String> {
+) -> Result<(Option<ChassisSeen>, Vec<(IpAddr, ChassisSeen)>), String> {
     let ask = |client: Client| {
         let (chassis, ips) = (chassis.to_owned(), ips.to_vec());
         async move { ask(&client, &chassis, &ips, Instant::now() + LIMIT).await }.boxed()
@@ -196,7 +196,7 @@ async fn ask(
     chassis: &str,
     ips: &[IpAddr],
     deadline: Instant,
-) -> Result<(Option<Twin>, Vec<(IpAddr, Twin)>), TransactError> {
+) -> Result<(Option<ChassisSeen>, Vec<(IpAddr, ChassisSeen)>), TransactError> {
     let columns = &["name", "hostname"];
     let mut first = Transaction::new();
     let same = first
@@ -220,16 +220,19 @@ async fn ask(
         }
     }
     let hosts = client.transact(&second, deadline).await?;
-    let twin = |row: &SelectedRow| Twin {
+    let chassis_seen = |row: &SelectedRow| ChassisSeen {
         chassis: text(row, "name"),
         host: text(row, "hostname"),
     };
     let holders = holders.into_iter().map(|(ip, chassis, index)| {
         let host = hosts.rows(index).first().map(|row| text(row, "hostname"));
         let host = host.unwrap_or_default();
-        (ip, Twin { chassis, host })
+        (ip, ChassisSeen { chassis, host })
     });
-    Ok((found.rows(same).first().map(twin), holders.collect()))
+    Ok((
+        found.rows(same).first().map(chassis_seen),
+        holders.collect(),
+    ))
 }
 
 fn text(row: &SelectedRow, column: &str) -> String {

@@ -127,7 +127,7 @@ fn the_node_role_s_state_is_in_the_bundle() {
     let run = machine.start_run("");
     let node = machine.node();
     node.run("ip", "address del 10.244.1.2/24 dev ovn-k8s-mp0");
-    run.await_log("put back address 10.244.1.2/24", 1);
+    run.await_log("restored address 10.244.1.2/24", 1);
     machine.await_well();
     let done = node.shell("podwire bundle /run/b");
     assert!(done.status.success(), "{done:?}");

@@ -32,7 +32,7 @@ fn plan_changes_nothing_and_says_what_init_will_do() {
     let planned = machine.podwire_node("plan", "");
     assert_eq!(planned.status.code(), Some(0), "{planned:#?}");
     let last = planned.stdout.lines().last().unwrap();
-    assert!(last.starts_with("nothing to do: all "), "{last}");
+    assert!(last.starts_with("nothing to do: in sync, all "), "{last}");
 }
 
 #[test]

@@ -74,7 +74,7 @@ fn ovnkube_s_command_for_a_node_makes_it_one_keeps_it_and_removes_it() {
     assert_eq!(keys["ovn-encap-ip"], "192.0.2.11");
     // It is kept, and whoever stops one stops both.
     node.run("ip", "route del 10.96.0.0/16");
-    run.await_log("put back route 10.96.0.0/16", 1);
+    run.await_log("restored route 10.96.0.0/16", 1);
     assert!(run.stop().success());
     machine.await_process_end(pid);
 
@@ -176,7 +176,7 @@ fn others_bridge_mappings_stay_and_ours_go_again() {
     assert_eq!(mappings(), "physnet1:br-data,public:br-public");
     // One who knows nothing of ours writes the whole key.
     set("public:br-public,other:br-other");
-    run.await_log("put back external_ids:ovn-bridge-mappings:physnet1", 1);
+    run.await_log("restored external_ids:ovn-bridge-mappings:physnet1", 1);
     await_well(node, machine.arguments("show", flags));
     assert_eq!(
         mappings(),

@@ -419,7 +419,7 @@ fn run_sets_up_nothing_while_the_annotation_takes_the_machine_s_ways_out() {
         scene.server.apply(with_subnets(subnets));
         run.await_log(said, count + 1);
         // Meanwhile the node is kept.
-        let text = "put back address 10.244.1.2/24";
+        let text = "restored address 10.244.1.2/24";
         let count = run.count(text);
         node.run("ip", "address flush dev ovn-k8s-mp0");
         run.await_log(text, count + 1);
@@ -468,7 +468,7 @@ fn a_network_that_comes_later_is_told_of_and_takes_nothing_away() {
     // What the operator takes away stays away, and what is in no conflict comes back.
     ip("route del 10.244.0.0/16");
     ip("route del 10.96.0.0/16");
-    run.await_log("put back route 10.96.0.0/16", 1);
+    run.await_log("restored route 10.96.0.0/16", 1);
     let (_, shown) = node.podwire_json(scene.line("show", "-o json"));
     let items = shown["items"].as_array().unwrap();
     let refused: Vec<&Value> = items.iter().filter(|it| it["state"] != "ok").collect();

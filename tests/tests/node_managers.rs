@@ -85,7 +85,7 @@ fn what_network_manager_takes_away_is_put_back_and_its_file_keeps_it_from_that()
         );
         // It replaces what is set on the link by what is in the profile.
         nmcli("connection up ovn-k8s-mp0");
-        run.await_log("put back ", 1);
+        run.await_log("restored ", 1);
         machine.await_well();
     }
     node.run("mkdir", "-p /run/nm/lib");
@@ -132,7 +132,7 @@ fn firewalld_is_told_of_pods_again_after_its_reload_and_keeps_nothing_after_clea
     });
     machine.await_well();
     is_told();
-    let source = "put back firewalld: 10.244.0.0/16 in zone trusted";
+    let source = "restored firewalld: 10.244.0.0/16 in zone trusted";
     let earlier = run.count(source);
     firewall("--zone=trusted --remove-source=10.244.0.0/16");
     run.await_log(source, earlier + 1);

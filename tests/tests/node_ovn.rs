@@ -176,7 +176,7 @@ fn other_nodes_learn_a_changed_address_soon_and_until_then_show_says_that_they_d
     is_known()
         .or_else(|_| is_known())
         .expect("the address in the southbound database");
-    run.await_state("STATUS=all");
+    run.await_state("STATUS=in sync");
     assert_eq!(probe(), json!("100000"));
     node.podwire(arguments("show")).success("podwire node show");
     assert!(run.stop().success());

@@ -162,16 +162,16 @@ fn pods_of_nodes_without_a_controller_reach_each_other_by_routes_and_tunnels() {
     }
     // What somebody changes or deletes comes back.
     nodes[0].vsctl("set-fail-mode podwire-tun secure");
-    cluster.runs[0].await_log("put back bridge podwire-tun", 1);
+    cluster.runs[0].await_log("restored bridge podwire-tun", 1);
     let tunnels = nodes[0].vsctl("list-ports podwire-tun");
     let tunnel = tunnels.lines().next().unwrap();
     nodes[0].vsctl(format!("set interface {tunnel} options:key=5"));
-    cluster.runs[0].await_log(&format!("put back tunnel {tunnel}"), 1);
+    cluster.runs[0].await_log(&format!("restored tunnel {tunnel}"), 1);
     nodes[0].vsctl("del-br podwire-tun");
     nodes[0].run("ip", "route del 10.244.2.0/24");
     nodes[0].run("rm", "/run/podwire/node/agent.toml");
-    cluster.runs[0].await_log("put back route 10.244.2.0/24", 1);
-    cluster.runs[0].await_log("put back file /run/podwire/node/agent.toml", 1);
+    cluster.runs[0].await_log("restored route 10.244.2.0/24", 1);
+    cluster.runs[0].await_log("restored file /run/podwire/node/agent.toml", 1);
     for (_, addresses) in &cluster.pods[1..] {
         for address in addresses {
             traffic::ping_until_answered(a.0.place(), *address).unwrap();

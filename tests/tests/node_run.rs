@@ -114,7 +114,7 @@ fn every_item_that_somebody_deletes_or_changes_is_put_back() {
         (&|| vsctl("del-port ovn-k8s-mp0"), "port ovn-k8s-mp0"),
     ];
     for (deed, item) in deeds {
-        let text = format!("put back {item}");
+        let text = format!("restored {item}");
         let count = run.count(&text);
         deed();
         run.await_log(&text, count + 1);
@@ -146,7 +146,7 @@ fn a_rule_that_is_another_under_its_old_comment_is_noticed() {
     let machine = Machine::new();
     let run = machine.start_run("");
     overwrite_rule(machine.node(), "podwire-node");
-    run.await_log("put back nftables table inet podwire-node", 1);
+    run.await_log("restored nftables table inet podwire-node", 1);
     machine.await_well();
     assert!(run.stop().success());
     // Also by one who comes later.
@@ -168,19 +168,19 @@ fn who_did_it_and_when_stands_in_the_log_in_show_and_in_the_metrics() {
     // A process that lives on, so that its name can still be read.
     let del = "ip address del 10.244.1.2/24 dev ovn-k8s-mp0";
     node.run("sh", ["-c", del]);
-    let line = run.await_log("put back address 10.244.1.2/24", 1);
-    assert!(line.contains("changed by"), "{line}");
+    let line = run.await_log("restored address 10.244.1.2/24", 1);
+    assert!(line.contains("(was missing); removed by"), "{line}");
     node.run("nft", "flush ruleset");
-    let line = run.await_log("put back nftables table", 1);
-    assert!(line.contains("changed by nft (process "), "{line}");
+    let line = run.await_log("restored nftables table", 1);
+    assert!(line.contains("removed by nft (process "), "{line}");
     machine.await_well();
     let (_, shown) = machine.show();
-    let put_back = shown["put_back"].as_array().unwrap();
-    let table = put_back
+    let restored = shown["restored"].as_array().unwrap();
+    let table = restored
         .iter()
         .find(|it| it["item"] == "nftables table inet podwire-node")
         .unwrap();
-    assert_eq!(table["was"], "was gone");
+    assert_eq!(table["was"], "was missing");
     assert!(table["at"].as_str().unwrap().ends_with('Z'), "{table}");
 
     let page = node.place().run(|| {
@@ -194,8 +194,11 @@ fn who_did_it_and_when_stands_in_the_log_in_show_and_in_the_metrics() {
     });
     let (_, body) = page.split_once("\r\n\r\n").unwrap();
     let page = Scrape::parse(body).unwrap();
-    let count = |kind: &str| page.value("podwire_node_put_back_total", &[("kind", kind)]);
+    let count = |kind: &str| page.value("podwire_node_restored_total", &[("kind", kind)]);
     assert_eq!(count("table"), Some(1.0), "{body}");
+    // By its former name too, for one release.
+    let former = page.value("podwire_node_put_back_total", &[("kind", "table")]);
+    assert_eq!(former, Some(1.0), "{body}");
     assert_eq!(count("address"), Some(1.0), "{body}");
     assert_eq!(page.value("podwire_node_well", &[]), Some(1.0), "{body}");
     run.stop();
@@ -213,7 +216,7 @@ fn open_vswitch_may_restart_and_lose_its_database() {
     node.stop_ovsdb_server();
     // What is in the kernel is kept meanwhile.
     node.run("ip", format!("address del 10.244.1.2/24 dev {LINK}"));
-    run.await_log("put back address 10.244.1.2/24", 1);
+    run.await_log("restored address 10.244.1.2/24", 1);
     node.start_ovsdb_server();
     node.await_vswitchd();
     machine.await_well();
@@ -221,7 +224,7 @@ fn open_vswitch_may_restart_and_lose_its_database() {
     node.stop_vswitchd();
     node.lose_database();
     node.start_ovsdb_server();
-    run.await_log("put back external_ids:ovn-remote", 1);
+    run.await_log("restored external_ids:ovn-remote", 1);
     // ovn-controller makes its bridge by what it reads there.
     node.start_vswitchd();
     node.add_bridge("br-int");
@@ -236,20 +239,20 @@ fn what_is_taken_away_again_and_again_is_left_alone_for_a_while() {
     server.apply(apiserver::node("node-a", "192.0.2.11"));
     let url = server.url();
     let run = machine.start_run(format!("--k8s-apiserver {url}"));
-    let text = "put back route 10.96.0.0/16";
+    let text = "restored route 10.96.0.0/16";
     for round in 1..=11 {
         machine.node().run("ip", "route del 10.96.0.0/16");
         run.await_log(text, round);
     }
     run.await_log("route 10.96.0.0/16 was restored 10 times within 60 s", 1);
     machine.node().run("ip", "route del 10.96.0.0/16");
-    run.await_state("left alone: route 10.96.0.0/16");
+    run.await_state("not restored for a while: route 10.96.0.0/16");
     // The others are kept all the same.
     machine.node().run("ip", "route del 10.244.0.0/16");
-    run.await_log("put back route 10.244.0.0/16", 1);
+    run.await_log("restored route 10.244.0.0/16", 1);
     assert_eq!(run.count(text), 11);
     let is_told = |event: &Value| {
-        event["reason"] == "PutBackTooOften"
+        event["reason"] == "RestoredTooOften"
             && event["involvedObject"]["kind"] == "Node"
             && event["involvedObject"]["uid"] == "uid-of-node-a"
             && event["message"]
@@ -360,7 +363,7 @@ fn the_tunnels_end_follows_the_uplink_s_address_unless_it_is_named() {
         1,
     );
     assert_eq!(encap(), json!("192.0.2.12"));
-    assert_eq!(run.count("put back"), 0, "{}", run.log());
+    assert_eq!(run.count("restored"), 0, "{}", run.log());
     run.stop();
     // Without the southbound database, nobody knows whether it has the new address.
     let (code, shown) = machine.show();
@@ -370,7 +373,7 @@ fn the_tunnels_end_follows_the_uplink_s_address_unless_it_is_named() {
     let run = machine.start_run("--encap-ip 192.0.2.12");
     move_to("192.0.2.12/24", "192.0.2.13/24");
     node.run("ip", "route del 10.96.0.0/16");
-    run.await_log("put back route 10.96.0.0/16", 1);
+    run.await_log("restored route 10.96.0.0/16", 1);
     assert_eq!(encap(), json!("192.0.2.12"));
     run.stop();
 }
@@ -422,7 +425,7 @@ fn a_service_beside_the_service_network_is_named_and_the_node_is_not_well() {
     let health = || get_from(place, "127.0.0.1:9477", "/healthz").unwrap().0;
     assert_eq!(health(), 503);
     kubernetes("10.96.0.1");
-    run.await_state("items are as they should be");
+    run.await_state("in sync: all");
     assert_eq!(health(), 200);
     run.stop();
 }
@@ -443,9 +446,9 @@ fn an_item_that_can_t_be_applied_holds_up_no_other() {
     let failing = "cannot apply sysctl net.ipv4.conf.eth0.forwarding";
     run.await_log(failing, 1);
     node.run("nft", "flush ruleset");
-    run.await_log("put back nftables table inet podwire-node", 1);
+    run.await_log("restored nftables table inet podwire-node", 1);
     assert_eq!(
-        run.count("put back sysctl net.ipv4.conf.eth0"),
+        run.count("restored sysctl net.ipv4.conf.eth0"),
         0,
         "{}",
         run.log()
@@ -467,7 +470,7 @@ fn the_record_of_what_was_done_comes_back_when_somebody_removes_it() {
     run.await_log("the role's record was removed", 1);
     assert_eq!(journal(), written);
     node.run("nft", "flush ruleset");
-    run.await_log("put back nftables table inet podwire-node", 1);
+    run.await_log("restored nftables table inet podwire-node", 1);
     machine.await_well();
     // Nobody else changes the machine meanwhile.
     let refused = machine.podwire_node("cleanup", "");
@@ -520,7 +523,7 @@ fn tunnels_stay_at_the_uplink_while_it_has_a_default_route_or_nobody_has() {
     ip("route del default metric 50");
     ip("route del default metric 100");
     node.run("nft", "flush ruleset");
-    run.await_log("put back nftables table inet podwire-node", 1);
+    run.await_log("restored nftables table inet podwire-node", 1);
     assert_eq!(encap(), json!("192.0.2.11"));
 
     ip("route add default via 198.51.100.1 onlink dev vpn");

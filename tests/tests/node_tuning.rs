@@ -119,7 +119,7 @@ fn tunnels_end_at_the_udp_port_that_is_named_also_after_ovn_controller_makes_its
     ];
     let row = central.sbctl(of_node);
     central.sbctl(format!("remove encap {} options dst_port", row.trim()));
-    runs[0].await_log("put back tunnels' UDP port of chassis node-a = 8080", 1);
+    runs[0].await_log("restored tunnels' UDP port of chassis node-a = 8080", 1);
     await_well(&nodes[0], line(0, "show"));
     central.sync();
     assert_eq!(ports(&nodes[1]), ["8080"]);

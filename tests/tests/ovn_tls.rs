@@ -216,7 +216,7 @@ fn a_controller_writes_one_database_and_removes_chassis_from_the_other() {
          --nb-certificate {certificate} --nb-ca-certificate {ca}"
     );
     let controller = Controller::start(&central, &server, "one", &flags);
-    controller.await_log("everything is as it should be");
+    controller.await_log("all rows are in sync");
     server.delete_object("Node", "", "node-b");
     let gone = json!([["name", "==", "node-b"]]);
     let southbound = central.southbound();

@@ -98,7 +98,7 @@ fn silent_clients_take_neither_a_page_nor_nft_from_the_node_role() {
     }
     assert_few_descriptors(run.pid());
     machine.node().run("nft", "flush ruleset");
-    run.await_log("put back nftables table inet podwire-node", 1);
+    run.await_log("restored nftables table inet podwire-node", 1);
     drop(silent);
     run.stop();
     machine.cleanup("");

@@ -112,7 +112,7 @@ fn every_thread_of_a_controller_has_no_capability() {
     let server = ApiServer::start_in(central.machine().place());
     server.apply(apiserver::node("node-a", "192.0.2.1"));
     let controller = Controller::start(&central, &server, "one", "");
-    controller.await_log("everything is as it should be");
+    controller.await_log("all rows are in sync");
     assert_locked_down(controller.pid(), 0, 0);
     assert!(controller.stop().success());
 }

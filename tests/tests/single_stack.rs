@@ -131,7 +131,7 @@ fn works(family: &Family) {
         family.cluster_subnets
     );
     let controller = Controller::start(&central, &server, "one", &flags);
-    controller.await_log("everything is as it should be");
+    controller.await_log("all rows are in sync");
     // As the kubelet does, by the address of its node.
     let page = SocketAddr::new(family.central(), 9413).to_string();
     let (status, _) = http::get_from(outside, &page, "/healthz").unwrap();

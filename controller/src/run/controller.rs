@@ -75,7 +75,7 @@ impl Controller {
                 let Progress {
                     operations, writes, ..
                 } = self.progress;
-                info!(operations, writes, "everything is as it should be");
+                info!(operations, writes, "all rows are in sync");
             }
             reporter.0.send_replace(self.progress.clone());
             let retry = self.state.next_retry();

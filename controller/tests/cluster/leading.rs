@@ -180,14 +180,14 @@ fn a_leader_without_its_database_lets_one_lead_that_has_it_and_leads_not_again_b
         Controller::start(&central, &server, identity, &flags)
     };
     let first = start("first", 9413);
-    first.await_log("everything is as it should be");
+    first.await_log("all rows are in sync");
     let second = Controller::start(&central, &server, "second", "");
     second.await_log("standing by");
     let answer = |path| get_from(place, "127.0.0.1:9413", path).unwrap();
     assert_eq!(answer("/readyz"), (200, "ok\n".to_owned()));
 
     central.close_northbound(LISTENER);
-    second.await_log("everything is as it should be");
+    second.await_log("all rows are in sync");
     first.await_log("this controller does not lead any longer: the northbound database is away");
     assert!(!first.stop().success());
 
@@ -209,7 +209,7 @@ fn a_leader_without_its_database_lets_one_lead_that_has_it_and_leads_not_again_b
     let spec = || lease().unwrap()["spec"].clone();
     assert_eq!(spec()["holderIdentity"], serde_json::Value::Null);
     central.open_northbound(LISTENER);
-    third.await_log("everything is as it should be");
+    third.await_log("all rows are in sync");
     assert_eq!(spec()["leaseTransitions"], 2);
     assert_eq!(answer("/readyz").0, 200);
     third.stop();

@@ -19,8 +19,8 @@ use tracing_subscriber::EnvFilter;
 
 use super::{Failure, Surroundings, Wanted, ended, hold};
 use crate::keep::Node;
-use crate::kept::Kept;
 use crate::privileges::privileges;
+use crate::record::Record;
 use crate::run;
 use crate::settings::loopback;
 use crate::watch::Watch;
@@ -104,12 +104,12 @@ impl RunArgs {
             }
         };
         raise_descriptor_limit().map_err(Failure::Descriptors)?;
-        let kept = Kept::open(&places.directory);
+        let record = Record::open(&places.directory);
         let mut pages = JoinSet::new();
         if let Some(address) = metrics_address {
             let listener = http::listen(address);
             let listener = listener.map_err(|source| Failure::Listen { address, source })?;
-            let metrics = kept.metrics();
+            let metrics = record.metrics();
             let page = move |request: Request<_>| ready(metrics.page(request.uri().path()));
             pages.spawn(http::serve(listener, Arc::default(), page));
         }
@@ -123,7 +123,7 @@ impl RunArgs {
         let mut stop = pin!(stop);
         let journal = hold(&places, self.standby, stop.as_mut()).await?;
         let node = Node::with_journal(goal, &places, journal).await?;
-        run::run(node, kept, watch, surroundings, stop).await?;
+        run::run(node, record, watch, surroundings, stop).await?;
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 use podwire_apiserver::event;
 use tracing::{error, info, warn};
 
-use super::Keeper;
+use super::Reconciler;
 use crate::diff::Finding;
 use crate::items::State;
 use crate::keep::{awaited, refuse_foreign};
-use crate::kept::Warning;
+use crate::record::Warning;
 use crate::settings::Mode;
 
 /// The number of conflicts that are logged at once, and of those that one text names: a network can
@@ -26,7 +26,7 @@ pub(super) fn first(texts: &[String]) -> String {
     text
 }
 
-impl Keeper<'_> {
+impl Reconciler<'_> {
     /// Logs the node's subnets when they are others, and acceptable.
     pub(super) fn say_subnets(&mut self) {
         let Some(settings) = self.node.settings().filter(|it| !it.subnets_by_flag) else {
@@ -50,21 +50,21 @@ impl Keeper<'_> {
             info!("no longer a conflict: {text}");
         }
         let event = (!new.is_empty()).then(|| first(&new));
-        self.kept.conflicts(now.len(), event);
+        self.record.conflicts(now.len(), event);
         self.conflicts = now;
     }
 
-    /// Posts an Event for each conflict, and for each item that is left alone.
+    /// Posts an Event for each conflict, and for each item whose restoring is paused.
     pub(super) fn post_warnings(&mut self) {
         let (Some(watch), Some(settings)) = (&self.watch, self.node.settings()) else {
-            self.kept.warnings.clear();
+            self.record.warnings.clear();
             return;
         };
         let name = &settings.node_name;
         let Some(node) = watch.cluster.nodes.objects.get(name) else {
             return;
         };
-        for Warning { reason, text } in self.kept.warnings.drain(..) {
+        for Warning { reason, text } in self.record.warnings.drain(..) {
             watch.events.post(event::Warning {
                 api: "v1",
                 kind: "Node",
@@ -79,8 +79,8 @@ impl Keeper<'_> {
 
     /// Reports the status if it has changed.
     pub(super) fn say(&mut self, is_well: bool, status: String) {
-        if status != self.status || self.kept.is_lost() {
-            self.kept.state(is_well, &status);
+        if status != self.status || self.record.is_lost() {
+            self.record.state(is_well, &status);
         }
         if status != self.status {
             match is_well {
@@ -97,9 +97,9 @@ impl Keeper<'_> {
         let foreign = refuse_foreign(findings, true).err();
         let awaited = awaited(findings);
         let left: BTreeSet<&String> = self
-            .fights
+            .restores
             .iter()
-            .filter(|(_, fight)| fight.truce.is_some())
+            .filter(|(_, restores)| restores.paused_until.is_some())
             .map(|(identity, _)| identity)
             .collect();
         let mut status = troubles;
@@ -111,19 +111,16 @@ impl Keeper<'_> {
         );
         status.extend(
             left.iter()
-                .map(|identity| format!("left alone: {identity}")),
+                .map(|identity| format!("not restored for a while: {identity}")),
         );
         let is_well = status.is_empty();
         // One service must not make the node unready.
         status.extend(self.left_out.status());
         let is_complete = status.is_empty();
         if is_complete {
-            status.push(format!(
-                "all {} items are as they should be",
-                findings.len()
-            ));
+            status.push(format!("in sync: all {} items", findings.len()));
         }
-        self.kept.well(is_well);
+        self.record.well(is_well);
         self.say(is_complete, status.join("; "));
         // In plain mode, the missing items are the agent's, which starts when this role is ready.
         let settings = self.node.settings();

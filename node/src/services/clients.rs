@@ -1,11 +1,11 @@
-//! The clients that stick to an endpoint of a front: forgets those whose endpoint is gone.
+//! The clients that stick to an endpoint of a frontend: forgets those whose endpoint is gone.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use tracing::warn;
 
-use super::fronts::{Front, Key};
+use super::frontends::{Frontend, Key};
 use super::{ends, joined, table};
 use crate::nft::{self, NftError, objects};
 
@@ -13,10 +13,10 @@ use crate::nft::{self, NftError, objects};
 const MOST_READS: usize = 5;
 
 /// Removes the clients that stuck to a deleted endpoint.
-pub(super) async fn forget(key: &Key, front: &Front) {
+pub(super) async fn forget(key: &Key, frontend: &Frontend) {
     let mut last = Ok(());
     for _ in 0..MOST_READS {
-        last = forget_once(key, front).await;
+        last = forget_once(key, frontend).await;
         if last.is_ok() {
             return;
         }
@@ -26,10 +26,10 @@ pub(super) async fn forget(key: &Key, front: &Front) {
     }
 }
 
-async fn forget_once(key: &Key, front: &Front) -> Result<(), NftError> {
+async fn forget_once(key: &Key, frontend: &Frontend) -> Result<(), NftError> {
     let [addresses, ports] = table::clients(key);
     let (by_address, by_port) = (values(&addresses).await?, values(&ports).await?);
-    let endpoints = ends(Some(front));
+    let endpoints = ends(Some(frontend));
     let stays = |client: &String, address: &String| {
         let ends = endpoints
             .iter()

@@ -1,7 +1,7 @@
 //! Services on the host: one nftables table makes them reachable from the host and from outside.
 
 mod clients;
-mod fronts;
+mod frontends;
 mod health;
 mod refused;
 mod table;
@@ -19,9 +19,9 @@ use crate::cluster::{Cluster, Name};
 use crate::conntrack;
 use crate::nft::{self, NftError, SERVICES as NAME, objects};
 
-pub(crate) use fronts::Here;
+pub(crate) use frontends::Here;
 
-use fronts::{Front, Fronts, Protocol};
+use frontends::{Frontend, Frontends, Protocol};
 use health::Health;
 use table::{Contents, Seen};
 
@@ -30,8 +30,8 @@ use table::{Contents, Seen};
 pub(crate) struct Services {
     /// The table as last seen or written, until somebody changes it.
     seen: Option<Option<Seen>>,
-    /// The fronts that it was created for.
-    fronts: Fronts,
+    /// The frontends that it was created for.
+    frontends: Frontends,
     health: Health,
     /// What nft refused.
     refused: BTreeMap<Name, Refused>,
@@ -44,19 +44,19 @@ pub(crate) struct Services {
 /// A service that nft refused.
 #[derive(Debug)]
 struct Refused {
-    /// Its fronts then; others are tried again.
-    fronts: Fronts,
+    /// Its frontends then; others are tried again.
+    frontends: Frontends,
     said: String,
 }
 
-/// The result of settling.
+/// The result of an update.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Settled {
+pub(crate) enum Updated {
     Nothing,
     /// It was updated from the objects.
     Changed,
     /// Somebody else had changed it.
-    PutBack,
+    Restored,
 }
 
 impl Services {
@@ -66,9 +66,9 @@ impl Services {
         self.is_overwritten |= rules;
     }
 
-    /// Number of fronts.
+    /// Number of frontends.
     pub(crate) fn count(&self) -> usize {
-        self.fronts.by_key.len()
+        self.frontends.by_key.len()
     }
 
     /// The services that nft refuses, each with what it says.
@@ -81,47 +81,47 @@ impl Services {
     ///
     /// # Errors
     /// nft's, if it is no service's fault.
-    pub(crate) async fn settle(
+    pub(crate) async fn update(
         &mut self,
         cluster: &Cluster,
         here: &Here,
-    ) -> Result<Settled, NftError> {
+    ) -> Result<Updated, NftError> {
         if !cluster.is_listed() {
-            return Ok(Settled::Nothing);
+            return Ok(Updated::Nothing);
         }
-        let alone = |name: &Name| Fronts::of(cluster, here, |other| other == name);
+        let alone = |name: &Name| Frontends::of(cluster, here, |other| other == name);
         self.refused
-            .retain(|name, refused| alone(name) == refused.fronts);
+            .retain(|name, refused| alone(name) == refused.frontends);
         loop {
-            let fronts = Fronts::of(cluster, here, |name| !self.refused.contains_key(name));
-            let error = match self.write(&fronts, here).await {
+            let frontends = Frontends::of(cluster, here, |name| !self.refused.contains_key(name));
+            let error = match self.write(&frontends, here).await {
                 Err(error @ NftError::Refused { .. }) => error,
                 written => return written,
             };
-            let found = refused::find(&fronts, &here.pods, &here.addresses).await?;
+            let found = refused::find(&frontends, &here.pods, &here.addresses).await?;
             if found.is_empty() {
                 return Err(error);
             }
             for (name, said) in found {
                 let service = format!("{}/{}", name.0, name.1);
                 warn!(service, said, "nft refuses a service, which is left out");
-                let fronts = alone(&name);
-                self.refused.insert(name, Refused { fronts, said });
+                let frontends = alone(&name);
+                self.refused.insert(name, Refused { frontends, said });
             }
         }
     }
 
-    /// Brings the table in line with these fronts.
-    async fn write(&mut self, fronts: &Fronts, here: &Here) -> Result<Settled, NftError> {
+    /// Brings the table in line with these frontends.
+    async fn write(&mut self, frontends: &Frontends, here: &Here) -> Result<Updated, NftError> {
         let pods = &here.pods;
-        for (name, refused) in &fronts.refused {
-            if self.fronts.refused.get(name) != Some(refused) {
+        for (name, refused) in &frontends.refused {
+            if self.frontends.refused.get(name) != Some(refused) {
                 let (service, text) = (format!("{}/{}", name.0, name.1), claims::text(refused));
                 warn!(service, text, "addresses of a service are left out");
             }
         }
-        self.health.serve(&fronts.health);
-        let contents = Contents::of(fronts, pods, &here.addresses);
+        self.health.serve(&frontends.health);
+        let contents = Contents::of(frontends, pods, &here.addresses);
         let wanted = contents.seen();
         let looked = self.seen.is_none();
         let seen = match self.seen.take() {
@@ -130,11 +130,11 @@ impl Services {
         };
         if seen.as_ref() == Some(&wanted) && !self.is_overwritten {
             self.seen = Some(seen);
-            self.fronts = fronts.clone();
+            self.frontends = frontends.clone();
             self.is_settled = true;
-            return Ok(Settled::Nothing);
+            return Ok(Updated::Nothing);
         }
-        let before = Contents::of(&self.fronts, pods, &here.addresses).seen();
+        let before = Contents::of(&self.frontends, pods, &here.addresses).seen();
         let is_other = self.is_overwritten || seen.as_ref() != Some(&before);
         let was_changed = looked && self.is_settled && is_other;
         let script = match self.is_overwritten {
@@ -148,32 +148,32 @@ impl Services {
         }
         self.seen = Some(Some(wanted));
         self.is_overwritten = false;
-        let before = std::mem::replace(&mut self.fronts, fronts.clone());
+        let before = std::mem::replace(&mut self.frontends, frontends.clone());
         self.is_settled = true;
         self.forget(&before).await;
-        info!(fronts = self.count(), "services follow the cluster");
+        info!(frontends = self.count(), "services follow the cluster");
         Ok(if was_changed {
-            Settled::PutBack
+            Updated::Restored
         } else {
-            Settled::Changed
+            Updated::Changed
         })
     }
 
     /// Makes clients of deleted endpoints use others: UDP clients, whose connections have no end,
     /// and those that stuck to one.
-    async fn forget(&self, before: &Fronts) {
+    async fn forget(&self, before: &Frontends) {
         let mut datagrams = BTreeMap::new();
-        let fronts = before.by_key.iter().chain(&self.fronts.by_key);
-        for key in fronts.map(|(key, _)| key).collect::<BTreeSet<_>>() {
-            let (was, front) = (before.by_key.get(key), self.fronts.by_key.get(key));
-            let (had, has) = (ends(was), ends(front));
+        let frontends = before.by_key.iter().chain(&self.frontends.by_key);
+        for key in frontends.map(|(key, _)| key).collect::<BTreeSet<_>>() {
+            let (was, frontend) = (before.by_key.get(key), self.frontends.by_key.get(key));
+            let (had, has) = (ends(was), ends(frontend));
             if had == has {
                 continue;
             }
             if key.protocol == Protocol::Udp {
                 let address = SocketAddr::new(key.address, key.port);
-                // A server of the machine's own may have the address of a front that is gone.
-                let usable = if front.is_some() {
+                // A server of the machine's own may have the address of a frontend that is gone.
+                let usable = if frontend.is_some() {
                     has.clone()
                 } else {
                     vec![address]
@@ -181,10 +181,10 @@ impl Services {
                 datagrams.insert(address, usable);
             }
             let is_gone = had.iter().any(|end| !has.contains(end));
-            if let Some(front) =
-                front.filter(|it| it.affinity.is_some() && is_gone && !has.is_empty())
+            if let Some(frontend) =
+                frontend.filter(|it| it.affinity.is_some() && is_gone && !has.is_empty())
             {
-                clients::forget(key, front).await;
+                clients::forget(key, frontend).await;
             }
         }
         match conntrack::forget(&datagrams).await {
@@ -195,10 +195,10 @@ impl Services {
     }
 }
 
-/// What is behind a front, for whomever; nothing without one.
-fn ends(front: Option<&Front>) -> Vec<SocketAddr> {
-    let ends = front.into_iter();
-    ends.flat_map(|front| front.endpoints.iter().chain(&front.inner))
+/// What is behind a frontend, for whomever; nothing without one.
+fn ends(frontend: Option<&Frontend>) -> Vec<SocketAddr> {
+    let ends = frontend.into_iter();
+    ends.flat_map(|frontend| frontend.endpoints.iter().chain(&frontend.inner))
         .copied()
         .collect()
 }

@@ -6,31 +6,35 @@ use std::net::{IpAddr, SocketAddr};
 
 use ipnet::IpNet;
 
-use super::fronts::{Front, Fronts, Key, Protocol};
+use super::frontends::{Frontend, Frontends, Key, Protocol};
 use super::table::Contents;
 use crate::cluster::Name;
 use crate::nft::{self, NftError};
 
-/// Finds the services whose fronts are refused by themselves, with what nft said.
+/// Finds the services whose frontends are refused by themselves, with what nft said.
 ///
 /// # Errors
 /// nft's, if it refuses even a service that nothing is wrong with.
 pub(super) async fn find(
-    fronts: &Fronts,
+    frontends: &Frontends,
     pods: &[IpNet],
     here: &BTreeSet<IpAddr>,
 ) -> Result<BTreeMap<Name, String>, NftError> {
-    let check = async |fronts: &Fronts| {
-        let script = Contents::of(fronts, pods, here).anew();
+    let check = async |frontends: &Frontends| {
+        let script = Contents::of(frontends, pods, here).anew();
         nft::check("a part of the services' table", &script).await
     };
     check(&sample()).await?;
     let mut refused = BTreeMap::new();
-    let names: BTreeSet<&Name> = fronts.by_key.values().map(|front| &front.service).collect();
+    let names: BTreeSet<&Name> = frontends
+        .by_key
+        .values()
+        .map(|frontend| &frontend.service)
+        .collect();
     let mut groups = vec![names.into_iter().collect::<Vec<&Name>>()];
     while let Some(group) = groups.pop() {
-        let of_group = |front: &Front| group.binary_search(&&front.service).is_ok();
-        let said = match check(&fronts.only(of_group)).await {
+        let of_group = |frontend: &Frontend| group.binary_search(&&frontend.service).is_ok();
+        let said = match check(&frontends.only(of_group)).await {
             Ok(()) => continue,
             Err(NftError::Refused { said, .. }) => said,
             Err(error) => return Err(error),
@@ -44,24 +48,24 @@ pub(super) async fn find(
 }
 
 /// A service with everything that a service can have.
-fn sample() -> Fronts {
+fn sample() -> Frontends {
     let addresses = ["192.0.2.1", "2001:db8::1"].map(|text| text.parse().ok());
-    let fronts = addresses.into_iter().flatten().map(|address: IpAddr| {
+    let frontends = addresses.into_iter().flatten().map(|address: IpAddr| {
         let key = Key {
             protocol: Protocol::Tcp,
             address,
             port: 80,
         };
-        let front = Front {
+        let frontend = Frontend {
             endpoints: vec![SocketAddr::new(address, 8080)],
             affinity: Some(1),
             sources: vec![address.into()],
-            ..Front::default()
+            ..Frontend::default()
         };
-        (key, front)
+        (key, frontend)
     });
-    Fronts {
-        by_key: fronts.collect(),
-        ..Fronts::default()
+    Frontends {
+        by_key: frontends.collect(),
+        ..Frontends::default()
     }
 }

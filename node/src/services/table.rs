@@ -1,11 +1,11 @@
-//! The nftables table of services as text: the fixed part, what each front adds, and the difference
-//! between two tables: pure.
+//! The nftables table of services as text: the fixed part, what each frontend adds, and the
+//! difference between two tables: pure.
 //!
-//! A front is an element of `services`, which leads to the chain for its number of endpoints, and
-//! one element of its protocol's `endpoints` for each of those. So an endpoint that is added or
+//! A frontend is an element of `services`, which leads to the chain for its number of endpoints,
+//! and one element of its protocol's `endpoints` for each of those. So an endpoint that is added or
 //! removed changes a few elements, whatever else there is.
 //!
-//! A front whose clients stick to their endpoints has chains of its own and two maps, which the
+//! A frontend whose clients stick to their endpoints has chains of its own and two maps, which the
 //! packets themselves fill: `affinity-…` see what each new connection became, and keep the
 //! endpoint's address and port by the client. Two, as nft 1.0.6 has room for 16 bytes of key and 16
 //! of value in the rule that fills a map, and ends by an assertion if either takes more.
@@ -19,14 +19,14 @@ use std::net::{IpAddr, SocketAddr};
 
 use ipnet::IpNet;
 
-use super::fronts::{Fronts, Key, Protocol};
+use super::frontends::{Frontends, Key, Protocol};
 use crate::LINK;
 use crate::firewall::{delete, mark};
 use crate::nft::SERVICES as NAME;
 
 /// Where the endpoints for clients on this node begin in `endpoints`.
 const INNER: usize = 1 << 15;
-/// The maximum number of endpoints of one front.
+/// The maximum number of endpoints of one frontend.
 const MOST: usize = INNER;
 
 /// The content of the table.
@@ -55,21 +55,21 @@ pub(crate) struct Seen {
 }
 
 impl Contents {
-    /// The table for these fronts. Packets to endpoints that are neither pods nor here get this
+    /// The table for these frontends. Packets to endpoints that are neither pods nor here get this
     /// node's address as their source, because their answers would not come back otherwise.
-    pub(crate) fn of(fronts: &Fronts, pods: &[IpNet], here: &BTreeSet<IpAddr>) -> Self {
+    pub(crate) fn of(frontends: &Frontends, pods: &[IpNet], here: &BTreeSet<IpAddr>) -> Self {
         let mut contents = Self::default();
         for (ip, family) in [("ip", "4"), ("ip6", "6")] {
             contents.fixed(ip, family);
         }
         contents.chain("rejected", None, &["reject"]);
         contents.hooks();
-        for (key, front) in &fronts.by_key {
-            contents.front(key, front);
-            let far = front
+        for (key, frontend) in &frontends.by_key {
+            contents.frontend(key, frontend);
+            let far = frontend
                 .endpoints
                 .iter()
-                .chain(&front.inner)
+                .chain(&frontend.inner)
                 .filter(|endpoint| {
                     let ip = endpoint.ip();
                     !here.contains(&ip) && !pods.iter().any(|net| net.contains(&ip))
@@ -175,9 +175,9 @@ impl Contents {
         }
     }
 
-    fn front(&mut self, key: &Key, front: &super::fronts::Front) {
+    fn frontend(&mut self, key: &Key, frontend: &super::frontends::Frontend) {
         let at = format!("{} . {} . {}", key.protocol.number(), key.address, key.port);
-        for net in &front.sources {
+        for net in &frontend.sources {
             // In nft's form.
             let net = match net.prefix_len() == net.max_prefix_len() {
                 true => net.addr().to_string(),
@@ -191,13 +191,17 @@ impl Contents {
                 String::new(),
             );
         }
-        if front.endpoints.is_empty() {
-            let set = if front.elsewhere { "drops" } else { "rejects" };
+        if frontend.endpoints.is_empty() {
+            let set = if frontend.elsewhere {
+                "drops"
+            } else {
+                "rejects"
+            };
             self.element(set, key.address, at.clone(), String::new());
         }
-        let inner = (front.inner != front.endpoints).then_some(&front.inner);
+        let inner = (frontend.inner != frontend.endpoints).then_some(&frontend.inner);
         let sides = [
-            ("services", Some(&front.endpoints), 0),
+            ("services", Some(&frontend.endpoints), 0),
             ("inner", inner, INNER),
         ];
         let sides = sides
@@ -205,7 +209,7 @@ impl Contents {
             .filter_map(|(map, endpoints, offset)| Some((map, endpoints?, offset)));
         for (map, endpoints, offset) in sides.filter(|(_, endpoints, _)| !endpoints.is_empty()) {
             let mut chain = self.pick(key, endpoints, offset);
-            if let Some(seconds) = front.affinity {
+            if let Some(seconds) = frontend.affinity {
                 chain = self.sticky(map, key, &chain);
                 let learn = self.learn(key, seconds);
                 self.element("affinity", key.address, at.clone(), format!("goto {learn}"));
@@ -384,7 +388,7 @@ impl Contents {
     }
 }
 
-/// The maps of the clients that stick to an endpoint of this front: its address, and its port.
+/// The maps of the clients that stick to an endpoint of this frontend: its address, and its port.
 pub(super) fn clients(key: &Key) -> [String; 2] {
     ["address", "port"].map(|what| format!("client-{what}-{}", name(key)))
 }
@@ -393,7 +397,7 @@ pub(super) fn is_of_clients(map: &str) -> bool {
     map.starts_with("client-")
 }
 
-/// A front in names of chains and maps, where nft has no colon.
+/// A frontend in names of chains and maps, where nft has no colon.
 fn name(key: &Key) -> String {
     let address = key.address.to_string().replace(':', "_");
     format!("{}-{address}-{}", key.protocol.name(), key.port)

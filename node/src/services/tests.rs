@@ -2,7 +2,7 @@ mod real;
 
 use ipnet::IpNet;
 
-use super::fronts::Key;
+use super::frontends::Key;
 use super::table::Contents;
 use super::*;
 use podwire_cluster::Slices;
@@ -65,7 +65,7 @@ fn contents(cluster: &Cluster) -> Contents {
     let here = here();
     let pods: IpNet = "10.244.0.0/16".parse().unwrap();
     Contents::of(
-        &Fronts::of(cluster, &here, |_| true),
+        &Frontends::of(cluster, &here, |_| true),
         &[pods],
         &here.addresses,
     )
@@ -110,7 +110,7 @@ fn with_a_local_policy_the_outside_gets_endpoints_of_this_node_alone() {
         ..Service::default()
     };
     let ends = [("10.244.1.5", "node-a"), ("10.244.2.5", "node-b")];
-    let fronts = Fronts::of(&cluster(service.clone(), &ends), &here(), |_| true);
+    let frontends = Frontends::of(&cluster(service.clone(), &ends), &here(), |_| true);
     let key = |address: &str, port| Key {
         protocol: Protocol::Tcp,
         address: address.parse().unwrap(),
@@ -120,15 +120,18 @@ fn with_a_local_policy_the_outside_gets_endpoints_of_this_node_alone() {
         "10.244.1.5:8080".parse().unwrap(),
         "10.244.2.5:8080".parse().unwrap(),
     ];
-    let front = &fronts.by_key[&key("192.0.2.11", 30080)];
-    assert_eq!(front.endpoints, all[..1]);
+    let frontend = &frontends.by_key[&key("192.0.2.11", 30080)];
+    assert_eq!(frontend.endpoints, all[..1]);
     // A client on this node is not of the outside.
-    assert_eq!(front.inner, all);
-    assert_eq!(fronts.by_key[&key("10.96.0.10", 80)].endpoints, all);
+    assert_eq!(frontend.inner, all);
+    assert_eq!(frontends.by_key[&key("10.96.0.10", 80)].endpoints, all);
 
-    let fronts = Fronts::of(&cluster(service, &ends[1..]), &here(), |_| true);
-    let front = &fronts.by_key[&key("192.0.2.11", 30080)];
-    assert!(front.endpoints.is_empty() && front.elsewhere, "{front:?}");
+    let frontends = Frontends::of(&cluster(service, &ends[1..]), &here(), |_| true);
+    let frontend = &frontends.by_key[&key("192.0.2.11", 30080)];
+    assert!(
+        frontend.endpoints.is_empty() && frontend.elsewhere,
+        "{frontend:?}"
+    );
 }
 
 #[test]
@@ -188,18 +191,18 @@ fn an_address_of_something_else_is_no_front_and_the_older_service_s_is_not_a_you
         pods: vec!["10.244.0.0/16".parse().unwrap()],
         ..here()
     };
-    let fronts = Fronts::of(&cluster, &here, |_| true);
+    let frontends = Frontends::of(&cluster, &here, |_| true);
     let of = |address: &str| {
         let address: SocketAddr = address.parse().unwrap();
-        let mut fronts = fronts.by_key.iter();
+        let mut frontends = frontends.by_key.iter();
         let found =
-            fronts.find(|(key, _)| (key.address, key.port) == (address.ip(), address.port()));
-        found.map(|(_, front)| front.service.1.as_str())
+            frontends.find(|(key, _)| (key.address, key.port) == (address.ip(), address.port()));
+        found.map(|(_, frontend)| frontend.service.1.as_str())
     };
     assert_eq!(of("10.96.0.10:80"), Some("web"));
     assert_eq!(of("198.51.100.1:80"), Some("older"));
     assert_eq!(of("10.96.0.7:80"), Some("a-younger"));
     assert_eq!(of("192.0.2.11:80"), None);
     assert_eq!(of("10.244.3.3:80"), None);
-    assert_eq!(fronts.refused.len(), 2);
+    assert_eq!(frontends.refused.len(), 2);
 }

@@ -21,7 +21,7 @@ fn a_node_role_that_ended_is_started_again() {
     let run = machine.start_run("");
     let mut patient = Patient::healthy(node, options());
     let seen = node.podwire("status").stdout;
-    assert!(seen.contains("node role     all "), "{seen}");
+    assert!(seen.contains("node role     in sync: all "), "{seen}");
     let (_, json) = node.podwire_json("status -o json");
     assert_eq!(json["nodeRole"]["runs"], true, "{json}");
     run.kill();
@@ -54,20 +54,23 @@ fn what_the_node_role_puts_back_and_can_not_put_back_is_told() {
     let patient = Patient::healthy(node, options());
     let delete = ["address", "del", "10.244.1.2/24", "dev", "ovn-k8s-mp0"];
     node.run("ip", delete);
-    run.await_log("put back address", 1);
+    run.await_log("restored address", 1);
     machine.await_well();
     patient.is_healthy();
-    patient.complains_of("node-role-put-back", "podwire node run put back: ");
+    patient.complains_of(
+        "node-role-restored",
+        "items that podwire node run restored: ",
+    );
 
-    // Again and again, until it is left alone for a while.
+    // Again and again, until it is not restored for a while.
     let mut deleted = 1;
-    while run.count("left alone") == 0 {
+    while run.count("not restored for") == 0 {
         node.run("ip", delete);
         deleted += 1;
-        run.await_log("put back address", deleted);
+        run.await_log("restored address", deleted);
     }
-    run.await_log("left alone: ", 1);
-    patient.complains_of("node-role-unwell", "left alone");
+    run.await_log("not restored for a while: ", 1);
+    patient.complains_of("node-role-unwell", "not restored for a while");
     fs::write(node.path("/run/podwire/node/state"), "{").unwrap();
     patient.complains_of("node-role-unreadable", "EOF");
 }

@@ -34,7 +34,7 @@ impl<'n> Cluster<'n> {
         }
         let flags = "--cluster-subnets 10.128.0.0/14/24,fd00:10:128::/48/64";
         let controller = Controller::start(central, &server, "one", flags);
-        controller.await_log("everything is as it should be");
+        controller.await_log("all rows are in sync");
         for node in nodes {
             node.start_controller();
             let init = node.podwire(node.host_arguments("init", None));

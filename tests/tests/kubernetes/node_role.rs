@@ -46,7 +46,7 @@ fn the_node_role_works_from_its_manifest_and_uses_all_its_rights_and_no_other() 
     start.env("PODWIRE_OVN_REMOTE", "ssl:192.0.2.9:6642");
     let run = NodeRun::launch_by(node, start);
     run.await_log("services follow the cluster", 1);
-    run.await_log("items are as they should be", 1);
+    run.await_log("in sync: all", 1);
 
     let probe = container.readiness_probe.unwrap().http_get.unwrap();
     let get = format!("GET {} HTTP/1.1\r\nHost: x\r\n\r\n", probe.path.unwrap());
@@ -62,7 +62,7 @@ fn the_node_role_works_from_its_manifest_and_uses_all_its_rights_and_no_other() 
     // Again and again, until there is an Event of it.
     let delete = ["address", "del", "10.244.1.2/24", "dev", "ovn-k8s-mp0"];
     let mut deleted = 0;
-    while run.count("left alone") == 0 {
+    while run.count("not restored for") == 0 {
         node.run("ip", delete);
         deleted += 1;
         run.await_log("10.244.1.2/24", deleted);

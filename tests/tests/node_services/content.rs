@@ -176,9 +176,9 @@ fn an_api_server_that_does_not_answer_delays_no_restore_and_no_end() {
     host.node.run("ip", "address add 172.31.0.99/32 dev eth0");
     host.server
         .await_requests("a write", |requests| patches(requests) > before);
-    let restored = host.run.count("put back address");
+    let restored = host.run.count("restored address");
     host.node.run("ip", "address flush dev ovn-k8s-mp0");
-    host.run.await_log("put back address", restored + 1);
+    host.run.await_log("restored address", restored + 1);
     host.end();
 }
 
@@ -204,7 +204,7 @@ fn a_service_s_rule_that_is_another_under_its_old_comment_is_put_back() {
     let before = list();
     overwrite_rule(host.node, "podwire-services");
     host.run
-        .await_log("put back nftables table inet podwire-services", 1);
+        .await_log("restored nftables table inet podwire-services", 1);
     assert_eq!(list(), before);
     host.end();
 }
@@ -236,10 +236,10 @@ fn without_files_to_name_protocols_by_the_table_is_written_once() {
     // Each time the role has looked at everything again.
     for number in 1..4 {
         node.run("ip", "address del 10.128.1.2/24 dev ovn-k8s-mp0");
-        host.run.await_log("put back address 10.128.1.2/24", number);
+        host.run.await_log("restored address 10.128.1.2/24", number);
     }
     let log = host.run.log();
     assert_eq!(host.run.count("services follow the cluster"), 1, "{log}");
-    assert_eq!(host.run.count("put back nftables"), 0, "{log}");
+    assert_eq!(host.run.count("restored nftables"), 0, "{log}");
     host.end_by_kill();
 }

@@ -344,7 +344,7 @@ fn endpoints_come_and_go_and_clients_are_led_where_they_are() {
     // All of it comes back after somebody has removed it.
     drop(listeners);
     nodes[0].run("nft", "flush ruleset");
-    cluster.runs[0].await_log("put back nftables table inet podwire-services", 1);
+    cluster.runs[0].await_log("restored nftables table inet podwire-services", 1);
     let listening = "10.128.2.11:8080".parse().unwrap();
     let by = Some("172.31.0.2:30010".parse().unwrap());
     traffic::tcp_echo_by(outside, pods[1], listening, by, 1000).unwrap();

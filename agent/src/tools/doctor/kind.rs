@@ -66,7 +66,7 @@ pub(super) enum Kind {
     /// One of its items is not as it should be.
     NodeRoleUnwell,
     /// It has restored something.
-    NodeRolePutBack,
+    NodeRoleRestored,
     /// Its state can't be read.
     NodeRoleUnreadable,
     /// The runtime's directory of configurations can't be read.
@@ -125,7 +125,7 @@ impl Kind {
             | Self::Attachment(_) => "pods",
             Self::NodeRoleEnded
             | Self::NodeRoleUnwell
-            | Self::NodeRolePutBack
+            | Self::NodeRoleRestored
             | Self::NodeRoleUnreadable => "node role",
             Self::ConfUnreadable
             | Self::OverlayNotOurs

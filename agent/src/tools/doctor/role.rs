@@ -38,18 +38,17 @@ fn findings(role: &Role, directory: &Path) -> Vec<Finding> {
         let what = format!("podwire node run: {}", role.status);
         findings.push(Finding::wrong(Kind::NodeRoleUnwell, what).look(node_log()));
     }
-    if let Some(last) = role.put_back.last() {
+    if let Some(last) = role.restored.last() {
         let what = format!(
-            "things that podwire node run put back: {}, the last at {}: {}, which {}; changed by \
-             {}",
-            role.put_back.len(),
+            "items that podwire node run restored: {}, the last at {}: {} ({}); changed by {}",
+            role.restored.len(),
             last.at,
             last.item,
             last.was,
             last.by
         );
-        let file = directory.join("put-back").display().to_string();
-        findings.push(Finding::note(Kind::NodeRolePutBack, what).look(format!("cat {file}")));
+        let file = directory.join("restored").display().to_string();
+        findings.push(Finding::note(Kind::NodeRoleRestored, what).look(format!("cat {file}")));
     }
     findings
 }

@@ -217,7 +217,7 @@ proptest! {
 #[test]
 fn a_service_that_is_refused_is_found_among_many() {
     let bad = [17, 118].map(|number| ("ns".to_owned(), format!("web-{number}")));
-    let fronts = (0..200).map(|number: u8| {
+    let frontends = (0..200).map(|number: u8| {
         let key = Key {
             protocol: Protocol::Tcp,
             address: [10, 96, 0, number].into(),
@@ -230,25 +230,25 @@ fn a_service_that_is_refused_is_found_among_many() {
         } else {
             "10.0.0.1:80"
         };
-        let front = Front {
+        let frontend = Frontend {
             service,
             endpoints: vec![end.parse().unwrap()],
-            ..Front::default()
+            ..Frontend::default()
         };
-        (key, front)
+        (key, frontend)
     });
-    let fronts = Fronts {
-        by_key: fronts.collect(),
-        ..Fronts::default()
+    let frontends = Frontends {
+        by_key: frontends.collect(),
+        ..Frontends::default()
     };
     on_own_host(async || {
-        let found = refused::find(&fronts, &pods(), &here().addresses).await;
+        let found = refused::find(&frontends, &pods(), &here().addresses).await;
         let found = found.unwrap();
         assert_eq!(found.keys().cloned().collect::<BTreeSet<_>>(), bad.into());
         let said = found.values().next().unwrap();
         assert!(said.contains("fd00::1"), "{said}");
         assert_eq!(nft::tables().await.unwrap(), BTreeSet::new());
-        let others = fronts.only(|front| !found.contains_key(&front.service));
+        let others = frontends.only(|frontend| !found.contains_key(&frontend.service));
         assert!(
             refused::find(&others, &pods(), &here().addresses)
                 .await

@@ -8,8 +8,8 @@ use podwire_tests::{Failure, Step as _};
 
 use crate::cluster::Cluster;
 
-/// What it logs when everything is as it should be for the first time.
-const DONE: &str = "everything is as it should be";
+/// What it logs when all rows are in sync for the first time.
+const DONE: &str = "all rows are in sync";
 
 pub(crate) struct Controller {
     child: Child,

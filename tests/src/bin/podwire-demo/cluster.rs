@@ -64,7 +64,7 @@ pub(crate) fn run(stage: &Stage) -> Result<(), Option<PathBuf>> {
 fn in_cluster(stage: &Stage, central: &Central, api: &Api, nodes: &[OvnNode]) -> Result<(), ()> {
     let first = stage.step("podwire-controller one leads", || {
         let controller = api.controller(central, "one");
-        controller.await_log("everything is as it should be");
+        controller.await_log("all rows are in sync");
         Ok((controller, String::new()))
     })?;
     let second = stage.step("podwire-controller two stands by", || {
@@ -140,7 +140,7 @@ fn in_cluster(stage: &Stage, central: &Central, api: &Api, nodes: &[OvnNode]) ->
         "the leader is killed; the stand-by takes over when its lease is over",
         || {
             first.kill();
-            second.await_log("everything is as it should be");
+            second.await_log("all rows are in sync");
             Ok(((), "epoch 2, 0 operations".to_owned()))
         },
     )?;

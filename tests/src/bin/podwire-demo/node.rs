@@ -233,12 +233,12 @@ fn damage(
         (
             "nft",
             &["flush", "ruleset"],
-            "put back nftables table inet podwire-services",
+            "restored nftables table inet podwire-services",
         ),
         (
             "ip",
             &["address", "del", "10.128.1.2/24", "dev", "ovn-k8s-mp0"],
-            "put back address 10.128.1.2/24",
+            "restored address 10.128.1.2/24",
         ),
     ];
     for (program, arguments, awaited) in deeds {
@@ -257,7 +257,7 @@ fn damage(
                 let outside = central.machine().place();
                 traffic::tcp_echo_by(outside, web.place(), listening, by, BYTES)?;
             }
-            Ok(((), format!("put back after {back}, node port answers")))
+            Ok(((), format!("restored after {back}, node port answers")))
         })?;
     }
     Ok(())

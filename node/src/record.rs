@@ -19,12 +19,12 @@ use tracing::warn;
 
 /// The number of entries kept.
 const MOST: usize = 100;
-const PUT_BACK: &str = "put-back";
+const RESTORED: &str = "restored";
 pub(crate) const STATE: &str = "state";
 
 /// One restored item.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PutBack {
+pub struct Restored {
     /// When: RFC 3339, in UTC.
     pub at: String,
     /// The item.
@@ -44,9 +44,9 @@ pub(crate) struct State {
 
 /// The restored items, on disk beside the journal.
 #[derive(Debug)]
-pub(crate) struct Kept {
+pub(crate) struct Record {
     directory: PathBuf,
-    last: VecDeque<PutBack>,
+    last: VecDeque<Restored>,
     metrics: Arc<Metrics>,
     /// Warnings for which no Event was posted yet.
     pub(crate) warnings: Vec<Warning>,
@@ -68,15 +68,15 @@ struct Kind {
 #[derive(Debug)]
 pub(crate) struct Metrics {
     registry: Registry,
-    put_back: Family<Kind, Counter>,
-    fights: Counter,
+    restored: Family<Kind, Counter>,
+    pauses: Counter,
     conflicts: Gauge,
     well: Gauge,
     refused: Gauge,
     unreadable: Gauge,
 }
 
-impl Kept {
+impl Record {
     /// Continues with an earlier run's record.
     pub(crate) fn open(directory: &Path) -> Self {
         Self {
@@ -91,24 +91,24 @@ impl Kept {
         Arc::clone(&self.metrics)
     }
 
-    pub(crate) fn put_back(&mut self, kind: &'static str, item: &str, was: &str, by: &str) {
-        self.metrics.put_back.get_or_create(&Kind { kind }).inc();
+    pub(crate) fn restored(&mut self, kind: &'static str, item: &str, was: &str, by: &str) {
+        self.metrics.restored.get_or_create(&Kind { kind }).inc();
         if self.last.len() == MOST {
             self.last.pop_front();
         }
-        self.last.push_back(PutBack {
+        self.last.push_back(Restored {
             at: format!("{:.3}", Timestamp::now()),
             item: item.to_owned(),
             was: was.to_owned(),
             by: by.to_owned(),
         });
         // If it can't be recorded, the item is restored nevertheless.
-        self.write(PUT_BACK, &self.last);
+        self.write(RESTORED, &self.last);
     }
 
-    pub(crate) fn fight(&mut self, text: String) {
-        self.metrics.fights.inc();
-        self.warn("PutBackTooOften", text);
+    pub(crate) fn restores_paused(&mut self, text: String) {
+        self.metrics.pauses.inc();
+        self.warn("RestoredTooOften", text);
     }
 
     /// Records the number of conflicts, and the text of new ones.
@@ -166,14 +166,14 @@ impl Kept {
 }
 
 /// The record of a run, oldest first; empty without one.
-pub(crate) fn read(directory: &Path) -> Vec<PutBack> {
-    let text = fs::read(directory.join(PUT_BACK)).unwrap_or_default();
+pub(crate) fn read(directory: &Path) -> Vec<Restored> {
+    let text = fs::read(directory.join(RESTORED)).unwrap_or_default();
     serde_json::from_slice(&text).unwrap_or_default()
 }
 
 /// Removes the record.
 pub(crate) fn forget(directory: &Path) {
-    for name in [PUT_BACK, STATE] {
+    for name in [RESTORED, STATE] {
         let _ = fs::remove_file(directory.join(name));
     }
 }
@@ -182,24 +182,24 @@ impl Default for Metrics {
     fn default() -> Self {
         let mut metrics = Self {
             registry: Registry::default(),
-            put_back: Family::default(),
-            fights: Counter::default(),
+            restored: Family::default(),
+            pauses: Counter::default(),
             conflicts: Gauge::default(),
             well: Gauge::default(),
             refused: Gauge::default(),
             unreadable: Gauge::default(),
         };
         let registry = &mut metrics.registry;
-        registry.register(
-            "podwire_node_put_back",
-            "Items that were removed or changed, and were restored, by kind",
-            metrics.put_back.clone(),
-        );
-        registry.register(
-            "podwire_node_fights",
-            "Times that an item was left alone for a while, because it had been restored too often",
-            metrics.fights.clone(),
-        );
+        let restored = "Items that were removed or changed, and were restored, by kind";
+        let pauses =
+            "Times that an item was not restored for a while, because it had been too often";
+        // Each has its former name for one more release.
+        for name in ["podwire_node_restored", "podwire_node_put_back"] {
+            registry.register(name, restored, metrics.restored.clone());
+        }
+        for name in ["podwire_node_restore_pauses", "podwire_node_fights"] {
+            registry.register(name, pauses, metrics.pauses.clone());
+        }
         registry.register(
             "podwire_node_conflicts",
             "Settings that would take from this machine what it needs for itself",
@@ -207,7 +207,7 @@ impl Default for Metrics {
         );
         registry.register(
             "podwire_node_well",
-            "Whether every item is as it should be",
+            "Whether every item is in sync with the plan",
             metrics.well.clone(),
         );
         registry.register(
@@ -251,7 +251,7 @@ mod tests {
     fn dashboard_and_alerts_ask_for_numbers_that_are_on_the_page() {
         let metrics = Metrics::default();
         metrics
-            .put_back
+            .restored
             .get_or_create(&Kind { kind: "route" })
             .inc();
         let mut page = String::new();

@@ -55,7 +55,7 @@ pub(crate) struct Key {
 
 /// What is behind an address.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Front {
+pub(crate) struct Frontend {
     pub(crate) service: Name,
     /// Chosen with equal probability.
     pub(crate) endpoints: Vec<SocketAddr>,
@@ -71,8 +71,8 @@ pub(crate) struct Front {
 
 /// All addresses of services on this node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Fronts {
-    pub(crate) by_key: BTreeMap<Key, Front>,
+pub(crate) struct Frontends {
+    pub(crate) by_key: BTreeMap<Key, Frontend>,
     /// By healthCheckNodePort: the service, and its number of endpoints here.
     pub(crate) health: BTreeMap<u16, (Name, usize)>,
     /// The addresses that services can't have.
@@ -89,13 +89,13 @@ pub(crate) struct Here {
     pub(crate) pods: Vec<IpNet>,
 }
 
-impl Fronts {
-    /// The fronts of the services that are `wanted`. If two services have the same address and
+impl Frontends {
+    /// The frontends of the services that are `wanted`. If two services have the same address and
     /// port, the first by name gets it.
     pub(crate) fn of(cluster: &Cluster, here: &Here, wanted: impl Fn(&Name) -> bool) -> Self {
         let refused = claims(cluster, here);
         let refused = refused.into_iter().filter(|(name, _)| wanted(name));
-        let mut fronts = Self {
+        let mut frontends = Self {
             refused: refused.map(|(name, it)| (name.clone(), it)).collect(),
             ..Self::default()
         };
@@ -106,7 +106,7 @@ impl Fronts {
                     continue;
                 };
                 for v4 in [true, false] {
-                    fronts.add(cluster, here, (name, service), (port, protocol), v4);
+                    frontends.add(cluster, here, (name, service), (port, protocol), v4);
                 }
             }
             if let Some(number) = service.health_port {
@@ -118,20 +118,22 @@ impl Fronts {
                         .filter(|it| is_here(it, here) && it.ready);
                     local.extend(here.map(|endpoint| endpoint.address));
                 }
-                fronts
+                frontends
                     .health
                     .entry(number)
                     .or_insert((name.clone(), local.len()));
             }
         }
-        fronts
+        frontends
     }
 
     /// Those that are `wanted`.
-    pub(crate) fn only(&self, wanted: impl Fn(&Front) -> bool) -> Self {
-        let fronts = self.by_key.iter().filter(|(_, front)| wanted(front));
+    pub(crate) fn only(&self, wanted: impl Fn(&Frontend) -> bool) -> Self {
+        let frontends = self.by_key.iter().filter(|(_, frontend)| wanted(frontend));
         Self {
-            by_key: fronts.map(|(key, front)| (*key, front.clone())).collect(),
+            by_key: frontends
+                .map(|(key, frontend)| (*key, frontend.clone()))
+                .collect(),
             ..Self::default()
         }
     }
@@ -159,7 +161,7 @@ impl Fronts {
         }
         let all = usable(&found, |_| true);
         let local = usable(&found, |endpoint| is_here(endpoint, here));
-        let front = |is_local: bool| Front {
+        let frontend = |is_local: bool| Frontend {
             service: name.clone(),
             endpoints: if is_local { local.clone() } else { all.clone() },
             elsewhere: is_local && !all.is_empty(),
@@ -167,32 +169,32 @@ impl Fronts {
                 .affinity
                 .filter(|seconds| *seconds != 0)
                 .map(|seconds| seconds.min(MOST_AFFINITY)),
-            ..Front::default()
+            ..Frontend::default()
         };
-        let mut put = |address: &IpAddr, port: u16, front: Front| {
+        let mut put = |address: &IpAddr, port: u16, frontend: Frontend| {
             if address.is_ipv4() == v4 {
                 let key = Key {
                     protocol,
                     address: *address,
                     port,
                 };
-                self.by_key.entry(key).or_insert(front);
+                self.by_key.entry(key).or_insert(frontend);
             }
         };
         for ip in &service.cluster_ips {
-            put(ip, port.port, front(service.internal_local));
+            put(ip, port.port, frontend(service.internal_local));
         }
         let of_family = |net: &&IpNet| net.addr().is_ipv4() == v4;
         let sources = service.source_ranges.iter().filter(of_family).copied();
         let sources = IpNet::aggregate(&sources.collect());
-        let external = |sources: &[IpNet]| Front {
+        let external = |sources: &[IpNet]| Frontend {
             inner: if service.external_local {
                 all.clone()
             } else {
                 Vec::new()
             },
             sources: sources.to_vec(),
-            ..front(service.external_local)
+            ..frontend(service.external_local)
         };
         let refused = self.refused.get(name);
         let is_its = |ip: &&IpAddr| {
