@@ -215,6 +215,9 @@ async fn a_pod_that_gets_no_address_leaves_no_port_of_the_one_it_replaces() {
 async fn a_pod_whose_switch_is_another_s_leaves_no_port_of_the_one_it_replaces() {
     let (central, server, mut controller) = populated().await;
     central.nbctl("ls-add theirs");
+    // The controller knows of the switch once it has made this port again.
+    central.nbctl("lsp-del default_db");
+    await_row(&central, "Logical_Switch_Port", "default_db", true);
     server.apply(node("theirs", "192.0.2.3"));
     server.apply(pod("theirs", "default", "web", "replaced", json!({})));
     await_row(&central, "Logical_Switch_Port", "default_web", false);
