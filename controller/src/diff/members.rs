@@ -1,0 +1,85 @@
+//! Members of groups that several keys share.
+
+use std::collections::btree_map::Entry;
+
+use podwire_ovs::nb::Table;
+use podwire_ovs::replica::Row as Found;
+use podwire_ovs::value::{Atom, Value};
+use smol_str::SmolStr;
+
+use super::{Change, Element, Plan, Target};
+use crate::members::Group;
+
+impl<'db> Plan<'db> {
+    /// Adds a member to a group. A port that does not exist is added by its own key.
+    pub fn join(&mut self, group: &Group, member: &SmolStr) {
+        let (Some(column), Some((holder, element))) =
+            (group.table.members(), self.member(group, member))
+        else {
+            return;
+        };
+        let is_there = self.has_member(group, holder, &element);
+        let place = (group.table, column, holder);
+        if !is_there {
+            let changes = self.changes.entry(place).or_default();
+            changes.insert(element, Change::Added);
+        } else if let Entry::Occupied(mut changes) = self.changes.entry(place) {
+            changes.get_mut().remove(&element);
+            if changes.get().is_empty() {
+                changes.remove();
+            }
+        }
+    }
+
+    /// Removes the members of a group in the database that are not `wanted`.
+    pub fn leave_all_but(&mut self, table: Table, row: Found<'db>, wanted: impl Fn(&str) -> bool) {
+        let Some(column) = table.members() else {
+            return;
+        };
+        let ports = Table::LogicalSwitchPort.name();
+        for atom in row.column(column).into_iter().flat_map(Value::atoms) {
+            let (name, element) = match atom {
+                Atom::String(text) => (Some(&**text), Element::Text(text.clone())),
+                Atom::Uuid(uuid) => {
+                    let port = self.db.row(ports, *uuid);
+                    let name = port.and_then(|port| port.str("name"));
+                    (name, Element::Row(Target::There(*uuid)))
+                }
+                _ => continue,
+            };
+            if name.is_some_and(|name| !wanted(name)) {
+                self.unlink(table, column, row.uuid(), element);
+            }
+        }
+    }
+
+    pub(super) fn leave(&mut self, group: &Group, holder: Target, element: Element) {
+        let Some(column) = group.table.members() else {
+            return;
+        };
+        if let Target::There(uuid) = holder
+            && self.has_member(group, holder, &element)
+        {
+            self.unlink(group.table, column, uuid, element);
+        }
+    }
+
+    /// A group, and what it calls a member; `None` if one of them does not exist.
+    pub(super) fn member(&self, group: &Group, member: &SmolStr) -> Option<(Target, Element)> {
+        let holder = self.resolve(group.table, &group.name).ok()?;
+        let element = match group.table {
+            Table::PortGroup => Element::Row(self.resolve(Table::LogicalSwitchPort, member).ok()?),
+            _ => Element::Text(member.clone()),
+        };
+        Some((holder, element))
+    }
+
+    fn has_member(&self, group: &Group, holder: Target, element: &Element) -> bool {
+        let (Target::There(uuid), Some(column)) = (holder, group.table.members()) else {
+            return false;
+        };
+        let row = self.db.row(group.table.name(), uuid);
+        let members = row.and_then(|row| row.column(column));
+        members.is_some_and(|members| members.contains(&element.clone().into()))
+    }
+}
