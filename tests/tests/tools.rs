@@ -206,6 +206,17 @@ fn timings_show_every_step_as_text_page_and_json() {
         operations.len() == 2 && operations.iter().all(|it| it["verb"] == "ADD"),
         "{json}"
     );
+    // The wait for the agent's thread lies between the netlink thread's last step and the
+    // transaction, without a gap beyond what rounding makes.
+    let phases = operations[0]["phases"].as_array().unwrap();
+    let at = phases.iter().position(|it| it["name"] == "agent: queue");
+    let [last, queue, transaction] = [0, 1, 2].map(|offset| {
+        let phase = &phases[at.unwrap() - 1 + offset];
+        let [start, took] = ["startMicros", "durationMicros"].map(|it| phase[it].as_f64().unwrap());
+        (start, start + took)
+    });
+    assert!((last.1 - queue.0).abs() < 1.0, "{json}");
+    assert!(queue.1 <= transaction.0 + 1.0, "{json}");
     let (_, json) = node.podwire_json("timings -o json --last 1");
     assert_eq!(json["operations"][0]["verb"], "DEL");
     node.podwire("timings -o html").assert_says(

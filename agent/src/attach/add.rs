@@ -153,8 +153,14 @@ impl Add<'_> {
         let steps = pairs
             .iter()
             .flat_map(|(host, pod)| host.steps.iter().chain(&pod.steps));
+        let mut made = None;
         for step in steps {
             trace.span(step.name, step.start, step.took);
+            made = Some(step.start + step.took);
+        }
+        if let Some(made) = made {
+            // The netlink thread had finished; the agent's one thread has other operations too.
+            trace.phase("agent: queue", made);
         }
         fault_point!("add-linked");
         Ok(pairs.into_iter().unzip())
