@@ -128,9 +128,10 @@ impl Events {
         })
     }
 
-    /// Sets the databases.
-    pub(crate) fn databases<'a>(&mut self, clients: impl Iterator<Item = &'a Client>) {
-        self.databases = clients.map(Client::subscribe).collect();
+    /// Sets the southbound database. The other one's changes so far are not lost.
+    pub(crate) fn southbound_is(&mut self, client: Option<&Client>) {
+        self.databases.truncate(1);
+        self.databases.extend(client.map(Client::subscribe));
     }
 
     /// Sets the relevant links.

@@ -305,7 +305,8 @@ impl Node {
             let settings = settings.filter(|_| asks).cloned();
             self.connections.follow_southbound(settings.as_ref())?;
             self.machine.southbound = self.connections.southbound.clone();
-            self.events.databases(self.connections.databases());
+            self.events
+                .southbound_is(self.connections.southbound.as_ref());
         }
         self.switch = look.actual.switch.clone();
         Ok(look)

@@ -150,7 +150,7 @@ impl Connections {
         settings.ovn_remote.clone().or_else(key)
     }
 
-    /// Open vSwitch's database and, if podwire has something in it, the southbound one.
+    /// Open vSwitch's database first, and the southbound one while podwire asks it.
     pub(crate) fn databases(&self) -> impl Iterator<Item = &Client> {
         std::iter::once(&self.client).chain(&self.southbound)
     }
