@@ -7,7 +7,6 @@
 #![forbid(unsafe_code)]
 
 pub mod bounds;
-pub mod claims;
 pub mod event;
 mod follow;
 pub mod kubeconfig;

@@ -3,9 +3,11 @@
 #![forbid(unsafe_code)]
 
 pub mod api;
+pub mod claims;
 pub mod networks;
 mod selector;
 mod selectors;
+pub mod service;
 mod slices;
 
 pub use selector::{Labels, Selector, SelectorError};

@@ -7,10 +7,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use podwire_apiserver::object::Metadata;
-use podwire_cluster::api::{self, EndpointSlice};
+use podwire_cluster::Slices;
+use podwire_cluster::api;
 use podwire_cluster::networks::OtherNetworks;
+use podwire_cluster::service::{Service, Slice};
 pub use podwire_cluster::{Name, ObjectName};
-use podwire_cluster::{SERVICE_NAME, Slices};
 
 use self::policy::Selected;
 use crate::ipam::{Had, Mac, REQUESTED_ADDRESSES, REQUESTED_MAC};
@@ -64,61 +65,6 @@ pub struct Pod {
     pub requested_mac: Option<Box<str>>,
     /// What policies select it by.
     pub selected: Selected,
-}
-
-/// A service that has at least one cluster IP.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Service {
-    /// Distinguishes several services with this name over time.
-    pub uid: Name,
-    /// Seconds since 1970.
-    pub created: i64,
-    /// Its cluster IPs.
-    pub cluster_ips: Vec<IpAddr>,
-    /// Its other addresses: external IPs, load balancers' addresses.
-    pub external_ips: Vec<IpAddr>,
-    /// Whether its cluster IPs lead only to endpoints on the client's node (`internalTrafficPolicy:
-    /// Local`).
-    pub is_internal_local: bool,
-    /// Its ports.
-    pub ports: Vec<ServicePort>,
-    /// Session affinity by client address.
-    pub is_affine: bool,
-    /// Whether endpoints that are not ready count as ready.
-    pub publish_unready: bool,
-}
-
-/// A port of a service.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ServicePort {
-    /// Its name, which links it to the ports of endpoints; may be empty.
-    pub name: String,
-    /// `TCP`, `UDP` or `SCTP`.
-    pub protocol: String,
-    /// The number that clients use.
-    pub port: u16,
-}
-
-/// A part of a service's endpoints.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Slice {
-    /// The endpoints.
-    pub endpoints: Vec<Endpoint>,
-    /// By the port's name: protocol and number.
-    pub ports: BTreeMap<String, (String, u16)>,
-}
-
-/// An endpoint.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Endpoint {
-    /// Its address.
-    pub address: Option<IpAddr>,
-    /// The node that it is on.
-    pub node: Option<Box<str>>,
-    /// Accepts new connections.
-    pub ready: bool,
-    /// Still answers while it terminates.
-    pub serving: bool,
 }
 
 /// All objects.
@@ -281,72 +227,4 @@ fn management_mac(metadata: &Metadata) -> Option<Mac> {
             .ok()
     };
     by_network.or_else(only)
-}
-
-impl Service {
-    /// The relevant part of a service; `None` for one that is headless or an alias.
-    pub(crate) fn of(service: &api::Service) -> Option<Self> {
-        let spec = &service.spec;
-        let cluster_ips = spec.all_cluster_ips().filter_map(|ip| ip.parse().ok());
-        let cluster_ips: Vec<IpAddr> = cluster_ips.collect();
-        if cluster_ips.is_empty() {
-            return None;
-        }
-        let ingress = &service.status.load_balancer.ingress;
-        let external = spec
-            .external_ips
-            .iter()
-            .chain(ingress.iter().map(|it| &it.ip));
-        let ports = spec.ports.iter().filter_map(|port| {
-            Some(ServicePort {
-                name: port.name.clone(),
-                protocol: protocol(&port.protocol),
-                port: port.port.and_then(|port| port.try_into().ok())?,
-            })
-        });
-        Some(Self {
-            uid: service.metadata.uid.as_str().into(),
-            created: created(&service.metadata),
-            cluster_ips,
-            external_ips: external.filter_map(|ip| ip.parse().ok()).collect(),
-            is_internal_local: spec.internal_traffic_policy == "Local",
-            ports: ports.collect(),
-            is_affine: spec.session_affinity == "ClientIP",
-            publish_unready: spec.publish_not_ready_addresses,
-        })
-    }
-}
-
-/// The API's default is TCP.
-fn protocol(name: &str) -> String {
-    match name {
-        "" => "TCP".to_owned(),
-        name => name.to_owned(),
-    }
-}
-
-impl Slice {
-    /// The service of a slice, and its endpoints; `None` if it belongs to no service.
-    pub(crate) fn of(slice: &EndpointSlice) -> Option<(Name, Self)> {
-        let service = slice.metadata.labels.get(SERVICE_NAME)?;
-        let ports = slice.ports.iter().filter_map(|port| {
-            let number = port.port.and_then(|port| port.try_into().ok())?;
-            Some((port.name.clone(), (protocol(&port.protocol), number)))
-        });
-        let endpoints = slice.endpoints.iter().map(|endpoint| {
-            let ready = endpoint.conditions.ready.unwrap_or(true);
-            Endpoint {
-                // Further addresses of one endpoint must not be used (discovery/v1).
-                address: endpoint.addresses.first().and_then(|it| it.parse().ok()),
-                node: endpoint.node().map(Into::into),
-                ready,
-                serving: endpoint.conditions.serving.unwrap_or(ready),
-            }
-        });
-        let slice = Self {
-            endpoints: endpoints.collect(),
-            ports: ports.collect(),
-        };
-        Some((service.as_str().into(), slice))
-    }
 }

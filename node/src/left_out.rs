@@ -37,7 +37,7 @@ impl LeftOut {
                 kind: "Service",
                 namespace: name.0.clone(),
                 name: name.1.clone(),
-                uid: service.map_or_else(String::new, |service| service.uid.clone()),
+                uid: service.map_or_else(String::new, |service| service.uid.to_string()),
                 reason: "Refused",
                 message: format!("node {host} does not serve it: nft refuses it: {said}"),
             });

@@ -4,10 +4,11 @@ use kube::Client;
 use podwire_apiserver::event::{Poster, Source};
 use podwire_apiserver::watch::{Selection, Watch as Objects};
 use podwire_apiserver::{Access, AccessError, Follow, Unread};
+use podwire_cluster::service::{Service, Slice};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use crate::cluster::{ApiNode, Change, Cluster, Service, Slice};
+use crate::cluster::{ApiNode, Change, Cluster};
 use crate::settings::Mode;
 
 /// The number of queued changes.

@@ -1,12 +1,13 @@
 //! The kinds of objects that the controller follows. One more is one more entry.
 
 use futures_util::stream::StreamExt as _;
+use podwire_cluster::service::{Service, Slice};
 use podwire_cluster::{api, endpoint_slices};
 
 use super::State;
 use super::watch::{Change, Followed, Kind, all, namespaced};
 use crate::cluster::policy::Policy;
-use crate::cluster::{Node, Pod, Service, Slice};
+use crate::cluster::{Node, Pod};
 use crate::key::{Key, Of};
 
 /// All of them, in no order: each is listed for itself.

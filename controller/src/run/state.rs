@@ -10,7 +10,7 @@ mod written;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use podwire_apiserver::claims::Refused;
+use podwire_cluster::claims::Refused;
 use podwire_ovs::client::{Changed, Client as Ovsdb};
 use podwire_ovs::nb::{KEY, Table};
 use podwire_ovs::replica::Row as Found;

@@ -169,16 +169,15 @@ fn services_of(cluster: &Cluster, had: &Had) -> Vec<String> {
     let mut found = Vec::new();
     for ((namespace, service_name), slice) in cluster.slices.all() {
         let is_its = |address: IpAddr| had.addresses.iter().any(|it| it.addr() == address);
-        let mut own = slice
-            .endpoints
-            .iter()
-            .filter(|it| it.address.is_some_and(is_its));
+        let mut own = slice.endpoints.iter().filter(|it| is_its(it.address));
         let Some(endpoint) = own.next() else {
             continue;
         };
         let id = (namespace.clone(), service_name.clone());
         let Some(service) = cluster.services.get(&id) else {
-            found.push(format!("{namespace}/{service_name}: it has no cluster IP"));
+            found.push(format!(
+                "{namespace}/{service_name}: it has no cluster IP, or is another proxy's"
+            ));
             continue;
         };
         let ips: Vec<_> = service
@@ -191,7 +190,8 @@ fn services_of(cluster: &Cluster, had: &Had) -> Vec<String> {
             .iter()
             .filter_map(|port| {
                 let (_, target) = slice.ports.get(&port.name)?;
-                Some(format!("{}/{} to {target}", port.port, port.protocol))
+                let protocol = port.protocol.api_name();
+                Some(format!("{}/{protocol} to {target}", port.port))
             })
             .collect();
         let state = match (endpoint.ready, endpoint.serving) {

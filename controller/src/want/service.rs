@@ -1,17 +1,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
-use podwire_apiserver::claims::Refused;
+use podwire_cluster::claims::Refused;
+use podwire_cluster::service::{Endpoint, Protocol, Service, ServicePort, Slice};
 use podwire_ovs::nb::Table;
 use podwire_ovs::value::Value;
 
 use super::{GROUP, Row};
-use crate::cluster::{Endpoint, Service, ServicePort, Slice};
 
 /// A service: a load balancer for each of its protocols, in the one group of all switches. If
 /// cluster IPs lead only to endpoints on the client's node, each node with endpoints has its own
 /// load balancer for them, and all others share one without endpoints. `nodes` are those with a
-/// switch. `refused` are the addresses that it can't have.
+/// switch. `refused` are the addresses that it can't have. A load balancer's address that not all
+/// clients may use (`loadBalancerSourceRanges`) is left to the nodes, whose tables know the ranges.
 pub fn service<'a>(
     namespace: &str,
     name: &str,
@@ -20,13 +21,16 @@ pub fn service<'a>(
     nodes: &[&str],
     refused: &Refused,
 ) -> Vec<Row> {
-    let protocols: BTreeSet<&str> = service.ports.iter().map(|it| &*it.protocol).collect();
+    let protocols: BTreeSet<Protocol> = service.ports.iter().map(|it| it.protocol).collect();
     let mut rows = Vec::new();
     for protocol in protocols {
         let row = |suffix: &str, vips: BTreeMap<String, String>| {
-            let full_name = format!("Service_{namespace}/{name}_{protocol}_{suffix}");
+            let full_name = format!(
+                "Service_{namespace}/{name}_{}_{suffix}",
+                protocol.api_name()
+            );
             let mut row = Row::new(Table::LoadBalancer, full_name)
-                .set("protocol", protocol.to_lowercase())
+                .set("protocol", protocol.name())
                 .set("vips", Value::map(vips))
                 .set("options", options(protocol))
                 .set("selection_fields", selection_fields(service));
@@ -40,22 +44,37 @@ pub fn service<'a>(
             let ports = service.ports.iter().filter(|it| it.protocol == protocol);
             ports
                 .flat_map(|port| {
-                    let on_node =
-                        |it: &Endpoint| node.is_none_or(|node| it.node.as_deref() == Some(node));
-                    let endpoints = endpoints(service, port, slices.clone(), on_node);
+                    let of_family = [true, false].map(|v4| {
+                        let is_wanted = |it: &Endpoint| {
+                            it.address.is_ipv4() == v4
+                                && node.is_none_or(|node| it.node.as_deref() == Some(node))
+                        };
+                        service.endpoints(port, slices.clone(), is_wanted)
+                    });
                     let is_its = |address: &&IpAddr| {
                         let socket = SocketAddr::new(**address, port.port);
-                        !refused.contains_key(&(socket, protocol.to_lowercase()))
+                        !refused.contains_key(&(socket, protocol))
                     };
                     let own = addresses.iter().filter(is_its);
-                    let vips = own.map(|&address| vip(address, port, &endpoints));
+                    let vips = own.map(|&address| {
+                        let [v4, v6] = &of_family;
+                        vip(address, port, if address.is_ipv4() { v4 } else { v6 })
+                    });
                     vips.collect::<Vec<_>>()
                 })
                 .collect::<BTreeMap<_, _>>()
         };
-        let everywhere = match service.is_internal_local {
-            true => service.external_ips.clone(),
-            false => [&service.cluster_ips[..], &service.external_ips].concat(),
+        let open = service.balancer_ips.iter().copied();
+        let open = open.filter(|it| service.sources(it.is_ipv4()).is_empty());
+        let external = service.external_ips.iter().copied().chain(open);
+        let everywhere: Vec<IpAddr> = match service.is_internal_local {
+            true => external.collect(),
+            false => service
+                .cluster_ips
+                .iter()
+                .copied()
+                .chain(external)
+                .collect(),
         };
         let everywhere = vips(&everywhere, None);
         if !everywhere.is_empty() {
@@ -86,58 +105,19 @@ pub fn service<'a>(
 /// contain no underscore.
 const WITHOUT: &str = "node_switch_without_endpoints";
 
-/// A virtual address, and the endpoints of its family. With an empty list OVN rejects connections,
-/// as Kubernetes requires for a service without endpoints.
+/// A virtual address, and its endpoints. With an empty list OVN rejects connections, as Kubernetes
+/// requires for a service without endpoints.
 fn vip(address: IpAddr, port: &ServicePort, endpoints: &BTreeSet<SocketAddr>) -> (String, String) {
-    let of_family: Vec<_> = endpoints
-        .iter()
-        .filter(|endpoint| endpoint.is_ipv4() == address.is_ipv4())
-        .map(SocketAddr::to_string)
-        .collect();
+    let endpoints: Vec<_> = endpoints.iter().map(SocketAddr::to_string).collect();
     let vip = SocketAddr::new(address, port.port).to_string();
-    (vip, of_family.join(","))
-}
-
-/// Those that are ready; if none is, those that still serve while they terminate.
-fn endpoints<'a>(
-    service: &Service,
-    port: &ServicePort,
-    slices: impl Iterator<Item = &'a Slice>,
-    is_wanted: impl Fn(&Endpoint) -> bool,
-) -> BTreeSet<SocketAddr> {
-    let (mut ready, mut ending) = (BTreeSet::new(), BTreeSet::new());
-    for slice in slices {
-        let Some((protocol, number)) = slice.ports.get(&port.name) else {
-            continue;
-        };
-        if *protocol != port.protocol {
-            continue;
-        }
-        for endpoint in slice.endpoints.iter().filter(|it| is_wanted(it)) {
-            let Some(address) = endpoint.address.filter(|it| !is_of_a_host(it)) else {
-                continue;
-            };
-            let target = SocketAddr::new(address, *number);
-            if endpoint.ready || service.publish_unready {
-                ready.insert(target);
-            } else if endpoint.serving {
-                ending.insert(target);
-            }
-        }
-    }
-    if ready.is_empty() { ending } else { ready }
-}
-
-/// An address that can't be a pod's: the API forbids loopback and link-local endpoints.
-fn is_of_a_host(address: &IpAddr) -> bool {
-    address.is_loopback() || address.is_unspecified()
+    (vip, endpoints.join(","))
 }
 
 /// Clients that talk to an endpoint that is gone are to reach another: by UDP ovn-controller ends
 /// their connections (`ct_flush`, from OVN 23.03.1 on). By TCP they end by themselves, and a pod
 /// that terminates still answers by those that it has.
-fn options(protocol: &str) -> Value {
-    let flush = (protocol == "UDP").then_some(("ct_flush", "true"));
+fn options(protocol: Protocol) -> Value {
+    let flush = (protocol == Protocol::Udp).then_some(("ct_flush", "true"));
     let all = [
         ("reject", "true"),
         ("event", "false"),
@@ -151,7 +131,7 @@ fn options(protocol: &str) -> Value {
 /// Affinity: the fields that select the endpoint. `affinity_timeout` would also keep the time, but
 /// OVN drops each client's first packet with it (decision 0043).
 fn selection_fields(service: &Service) -> Value {
-    match service.is_affine {
+    match service.affinity.is_some() {
         true => Value::set(["ip_dst", "ip_src"]),
         false => Value::empty(),
     }

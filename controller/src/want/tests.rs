@@ -1,8 +1,10 @@
-use podwire_apiserver::claims::Refused;
+use podwire_cluster::claims::Refused;
+use podwire_cluster::service::{Endpoint, Protocol, Service, ServicePort, Slice};
 use podwire_ovs::value::Value;
 
 use super::*;
-use crate::cluster::{Endpoint, Service, ServicePort, Slice};
+
+use Protocol::{Tcp as TCP, Udp as UDP};
 
 fn value<'a>(row: &'a Row, column: &str) -> Option<&'a Value> {
     row.columns.iter().find_map(|(name, value)| match value {
@@ -11,28 +13,29 @@ fn value<'a>(row: &'a Row, column: &str) -> Option<&'a Value> {
     })
 }
 
-fn port(name: &str, protocol: &str, port: u16) -> ServicePort {
+fn port(name: &str, protocol: Protocol, port: u16) -> ServicePort {
     ServicePort {
         name: name.to_owned(),
-        protocol: protocol.to_owned(),
+        protocol,
         port,
+        node_port: None,
     }
 }
 
 /// An endpoint; `state` is `ready`, `ending` or `gone`.
 fn endpoint(address: &str, state: &str) -> Endpoint {
     Endpoint {
-        address: address.parse().ok(),
+        address: address.parse().unwrap(),
         node: None,
         ready: state == "ready",
         serving: state != "gone",
     }
 }
 
-fn slice(endpoints: &[(&str, &str)], ports: &[(&str, &str, u16)]) -> Slice {
+fn slice(endpoints: &[(&str, &str)], ports: &[(&str, Protocol, u16)]) -> Slice {
     let ports = ports
         .iter()
-        .map(|(name, protocol, number)| ((*name).to_owned(), ((*protocol).to_owned(), *number)));
+        .map(|(name, protocol, number)| ((*name).to_owned(), (*protocol, *number)));
     Slice {
         endpoints: endpoints
             .iter()
@@ -64,8 +67,8 @@ fn vips(wanted: &Service, slices: &[Slice]) -> Vec<String> {
 
 #[test]
 fn endpoints_are_those_that_are_ready_else_those_that_still_serve_else_none() {
-    let wanted = of(&["10.96.0.1"], &[port("", "TCP", 80)]);
-    let ports = [("", "TCP", 8080)];
+    let wanted = of(&["10.96.0.1"], &[port("", TCP, 80)]);
+    let ports = [("", TCP, 8080)];
     for (endpoints, expected) in [
         (
             &[
@@ -99,14 +102,14 @@ fn endpoints_are_those_that_are_ready_else_those_that_still_serve_else_none() {
 fn each_address_of_a_service_has_the_endpoints_of_its_family() {
     let wanted = of(
         &["10.96.0.1", "fd96::1", "192.0.2.7"],
-        &[port("a", "TCP", 80), port("b", "TCP", 443)],
+        &[port("a", TCP, 80), port("b", TCP, 443)],
     );
     let slices = [
         slice(
             &[("10.0.0.3", "ready")],
-            &[("a", "TCP", 8080), ("b", "TCP", 8443)],
+            &[("a", TCP, 8080), ("b", TCP, 8443)],
         ),
-        slice(&[("fd00::3", "ready")], &[("a", "TCP", 8080)]),
+        slice(&[("fd00::3", "ready")], &[("a", TCP, 8080)]),
     ];
     assert_eq!(
         vips(&wanted, &slices),
@@ -123,13 +126,10 @@ fn each_address_of_a_service_has_the_endpoints_of_its_family() {
 
 #[test]
 fn each_protocol_of_a_service_is_a_load_balancer() {
-    let wanted = of(
-        &["10.96.0.1"],
-        &[port("t", "TCP", 53), port("u", "UDP", 53)],
-    );
+    let wanted = of(&["10.96.0.1"], &[port("t", TCP, 53), port("u", UDP, 53)]);
     let slices = [slice(
         &[("10.0.0.3", "ready")],
-        &[("u", "UDP", 5353), ("t", "TCP", 5353)],
+        &[("u", UDP, 5353), ("t", TCP, 5353)],
     )];
     let rows = service("ns", "svc", &wanted, slices.iter(), &[], &Refused::new());
     let made: Vec<_> = rows
@@ -151,12 +151,12 @@ fn each_protocol_of_a_service_is_a_load_balancer() {
 
 #[test]
 fn a_service_of_local_endpoints_has_a_load_balancer_for_each_node_that_has_some() {
-    let mut wanted = of(&["10.96.0.1"], &[port("", "TCP", 80)]);
+    let mut wanted = of(&["10.96.0.1"], &[port("", TCP, 80)]);
     wanted.is_internal_local = true;
     wanted.external_ips = vec!["192.0.2.7".parse().unwrap()];
     let mut slices = [slice(
         &[("10.0.1.3", "ready"), ("10.0.2.3", "ending")],
-        &[("", "TCP", 8080)],
+        &[("", TCP, 8080)],
     )];
     for (endpoint, node) in slices[0].endpoints.iter_mut().zip(["a", "b"]) {
         endpoint.node = Some(node.into());
@@ -209,13 +209,13 @@ fn a_service_of_local_endpoints_has_a_load_balancer_for_each_node_that_has_some(
 
 #[test]
 fn affinity_has_the_client_s_address_choose_the_endpoint() {
-    let mut wanted = of(&["10.96.0.1"], &[port("", "TCP", 80)]);
+    let mut wanted = of(&["10.96.0.1"], &[port("", TCP, 80)]);
     let fields = |wanted: &Service| {
         let rows = service("ns", "svc", wanted, [].iter(), &[], &Refused::new());
         value(&rows[0], "selection_fields").unwrap().clone()
     };
     assert_eq!(fields(&wanted), Value::empty());
-    wanted.is_affine = true;
+    wanted.affinity = Some(10_800);
     assert_eq!(fields(&wanted), Value::set(["ip_src", "ip_dst"]));
 }
 
@@ -268,4 +268,23 @@ fn a_node_s_way_out_is_by_its_own_address_of_each_family() {
     // Without a chassis there is no row that names one, and without a subnet nothing.
     assert!(rows.iter().all(|row| row.table != Table::GatewayChassis));
     assert_eq!(node("n", &wanted, &[]), []);
+}
+
+#[test]
+fn a_balancer_s_address_that_some_may_not_use_is_the_nodes_to_serve() {
+    let balancer_ips = ["192.0.2.7", "2001:db8::7"].map(|it| it.parse().unwrap());
+    let mut wanted = Service {
+        balancer_ips: balancer_ips.into(),
+        source_ranges: vec!["198.51.100.0/24".parse().unwrap()],
+        ..of(&["10.96.0.1"], &[port("", TCP, 80)])
+    };
+    let slices = [slice(&[("10.0.0.3", "ready")], &[("", TCP, 8080)])];
+    let own = "10.96.0.1:80=10.0.0.3:8080";
+    // The ranges are of the other family.
+    let other = "[2001:db8::7]:80=";
+    assert_eq!(vips(&wanted, &slices), [own, other]);
+    // They don't restrict an external IP.
+    wanted.external_ips = vec![wanted.balancer_ips[0]];
+    let external = "192.0.2.7:80=10.0.0.3:8080";
+    assert_eq!(vips(&wanted, &slices), [own, external, other]);
 }

@@ -151,3 +151,41 @@ async fn a_slice_that_goes_to_another_service_leaves_its_former_one() {
     assert_eq!(vips("front"), json!({ "10.96.0.10:80": "" }));
     controller.stop().await.unwrap();
 }
+
+/// As kube-proxy has it: who else serves them, or how, says the object.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_another_s_to_serve_has_no_load_balancer_here() {
+    let (central, server) = (Central::start(), ApiServer::start());
+    populate(&server);
+    for (number, label) in ["service-proxy-name", "headless"].into_iter().enumerate() {
+        let mut other = service("default", label, &format!("10.96.0.2{number}"), 80);
+        let label = format!("service.kubernetes.io/{label}");
+        other["metadata"]["labels"] = json!({ label: "" });
+        server.apply(other);
+    }
+    let mut front = service("default", "front", "10.96.0.10", 80);
+    front["status"]["loadBalancer"]["ingress"] = json!([
+        { "ip": "198.51.100.1" },
+        { "ip": "198.51.100.2", "ipMode": "VIP" },
+        { "ip": "198.51.100.3", "ipMode": "Proxy" },
+    ]);
+    server.apply(front.clone());
+    let mut controller = Running::start(&central, &server, &[]);
+    controller.idle().await;
+    let row = "Service_default/front_TCP_cluster";
+    assert_eq!(names(&central, "Load_Balancer"), [row]);
+    let ends = "10.244.0.3:8080,10.244.1.3:8080";
+    let vips = json!({
+        "10.96.0.10:80": ends, "198.51.100.1:80": ends, "198.51.100.2:80": ends,
+    });
+    assert_eq!(column(&central, "Load_Balancer", row, "vips"), vips);
+    // What not all clients may use, the nodes serve, which know who may.
+    front["spec"]["loadBalancerSourceRanges"] = json!(["203.0.113.0/24"]);
+    server.apply(front);
+    let own = json!([["vips", "==", ["map", [["10.96.0.10:80", ends]]]]]);
+    let northbound = central.northbound();
+    let found = northbound.wait("Load_Balancer", own, "!=", &["name"], json!([]));
+    found.unwrap();
+    controller.idle().await;
+    controller.stop().await.unwrap();
+}

@@ -11,7 +11,8 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
-use podwire_apiserver::claims;
+use podwire_cluster::claims;
+use podwire_cluster::service::Protocol;
 use serde_json::Value;
 use tracing::{info, warn};
 
@@ -21,7 +22,7 @@ use crate::nft::{self, NftError, SERVICES as NAME, objects};
 
 pub(crate) use frontends::Here;
 
-use frontends::{Frontend, Frontends, Protocol};
+use frontends::{Frontend, Frontends};
 use health::Health;
 use table::{Contents, Seen};
 

@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
 use ipnet::IpNet;
+use podwire_cluster::service::Protocol;
 
-use super::frontends::{Frontend, Frontends, Key, Protocol};
+use super::frontends::{Frontend, Frontends, Key};
 use super::table::Contents;
 use crate::cluster::Name;
 use crate::nft::{self, NftError};

@@ -18,8 +18,9 @@ use std::fmt::Write as _;
 use std::net::{IpAddr, SocketAddr};
 
 use ipnet::IpNet;
+use podwire_cluster::service::Protocol;
 
-use super::frontends::{Frontends, Key, Protocol};
+use super::frontends::{Frontends, Key};
 use crate::LINK;
 use crate::firewall::{delete, mark};
 use crate::nft::SERVICES as NAME;

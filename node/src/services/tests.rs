@@ -6,8 +6,9 @@ use super::frontends::Key;
 use super::table::Contents;
 use super::*;
 use podwire_cluster::Slices;
+use podwire_cluster::service::{Endpoint, Service, ServicePort, Slice};
 
-use crate::cluster::{Endpoint, Kind, Port, Service, Slice};
+use crate::cluster::Kind;
 
 fn here() -> Here {
     Here {
@@ -32,19 +33,19 @@ fn kind<N: Ord, V>(name: N, object: V) -> Kind<N, V> {
 fn cluster(service: Service, endpoints: &[(&str, &str)]) -> Cluster {
     let endpoints = endpoints.iter().map(|(address, node)| Endpoint {
         address: address.parse().unwrap(),
-        node: Some((*node).to_owned()),
+        node: Some((*node).into()),
         ready: true,
         serving: true,
     });
     let slice = Slice {
         endpoints: endpoints.collect(),
-        ports: [("web".to_owned(), ("tcp".to_owned(), 8080))].into(),
+        ports: [("web".to_owned(), (Protocol::Tcp, 8080))].into(),
     };
     let service = Service {
         cluster_ips: vec!["10.96.0.10".parse().unwrap()],
-        ports: vec![Port {
+        ports: vec![ServicePort {
             name: "web".to_owned(),
-            protocol: "tcp".to_owned(),
+            protocol: Protocol::Tcp,
             port: 80,
             node_port: Some(30080),
         }],
@@ -106,7 +107,7 @@ delete chain inet podwire-services any-of-1-tcp4
 #[test]
 fn with_a_local_policy_the_outside_gets_endpoints_of_this_node_alone() {
     let service = Service {
-        external_local: true,
+        is_external_local: true,
         ..Service::default()
     };
     let ends = [("10.244.1.5", "node-a"), ("10.244.2.5", "node-b")];
@@ -179,7 +180,7 @@ fn an_address_of_something_else_is_no_front_and_the_older_service_s_is_not_a_you
             cluster_ips: vec![format!("10.96.0.{created}").parse().unwrap()],
             external_ips: addresses.clone(),
             balancer_ips: addresses.clone(),
-            ports: vec![Port {
+            ports: vec![ServicePort {
                 node_port: None,
                 ..web.ports[0].clone()
             }],

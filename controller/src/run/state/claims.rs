@@ -3,59 +3,25 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 
-use podwire_apiserver::claims::{Claims, refused};
+use podwire_cluster::claims::refused;
 
 use super::State;
 use crate::key::Key;
-
-/// The service of the API server, whose endpoints are its addresses.
-pub(super) const API_SERVER: (&str, &str) = ("default", "kubernetes");
 
 impl State {
     /// Finds the addresses that services can't have, and marks the services for which that changed.
     pub(super) fn compare_claims(&mut self) {
         let cluster = &self.cluster;
-        let claims = cluster.services.iter().map(|(name, service)| Claims {
-            service: name,
-            age: (service.created, &*service.uid),
-            cluster_ips: &service.cluster_ips,
-            external_ips: service.external_ips.iter().copied().collect(),
-            ports: match service.external_ips.is_empty() {
-                true => Vec::new(),
-                false => {
-                    let ports = service.ports.iter();
-                    ports
-                        .map(|it| (it.protocol.to_lowercase(), it.port))
-                        .collect()
-                }
-            },
-        });
         let nodes = cluster.nodes.iter();
-        let nodes: HashMap<IpAddr, _> = nodes
-            .flat_map(|(name, node)| node.addresses.iter().map(move |it| (*it, name)))
+        let nodes: HashMap<IpAddr, &str> = nodes
+            .flat_map(|(name, node)| node.addresses.iter().map(move |it| (*it, name.as_str())))
             .collect();
-        let slices = cluster.slices.of(API_SERVER.0, API_SERVER.1);
-        let servers: BTreeSet<IpAddr> = slices
-            .flat_map(|slice| slice.endpoints.iter().filter_map(|it| it.address))
-            .collect();
-        let reserved = |address| {
-            let of_node = nodes
-                .get(&address)
-                .map(|name| format!("an address of node {name}"));
-            let of_server = || {
-                servers
-                    .contains(&address)
-                    .then(|| "the API server's".to_owned())
-            };
-            let of_pods = || {
-                let network = self.subnets.containing(address)?;
-                Some(format!("a part of the pods' network {network}"))
-            };
-            of_node.or_else(of_server).or_else(of_pods)
-        };
-        let refused = refused(claims, reserved, |(namespace, name)| {
-            format!("{namespace}/{name}")
-        });
+        let refused = refused(
+            cluster.services.iter(),
+            &cluster.slices,
+            |address| nodes.get(&address).copied(),
+            |address| self.subnets.containing(address),
+        );
         let refused: BTreeMap<_, _> = refused
             .into_iter()
             .map(|(name, it)| (name.clone(), it))

@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 
 use podwire_cluster::Labels;
+use podwire_cluster::claims::API_SERVER;
+use podwire_cluster::service::{Service, Slice};
 
 use super::State;
-use super::claims::API_SERVER;
 use crate::cluster::policy::Policy;
-use crate::cluster::{Name, Node, ObjectName, Pod, Service, Slice};
+use crate::cluster::{Name, Node, ObjectName, Pod};
 use crate::key::{Key, Of};
 use crate::run::kinds::KINDS;
 use crate::run::watch::{Change, Known};

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use podwire_apiserver::claims::{self, Refused};
+use podwire_cluster::claims::{self, Refused};
 use podwire_cluster::networks::OtherNetworks;
 use podwire_ovs::nb::Table;
 use podwire_ovs::replica::Db;
