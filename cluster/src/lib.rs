@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod address;
 pub mod api;
 pub mod claims;
 pub mod networks;

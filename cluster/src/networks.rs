@@ -7,6 +7,10 @@ use serde::Serialize;
 use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
 
+/// The annotation of a node's subnets.
+pub const NODE_SUBNETS: &str = "k8s.ovn.org/node-subnets";
+/// The annotation of a pod's addresses.
+pub const POD_NETWORKS: &str = "k8s.ovn.org/pod-networks";
 /// The entry of the cluster's default network, the only one that podwire writes.
 pub const DEFAULT: &str = "default";
 
@@ -58,6 +62,18 @@ pub fn default_entry(annotation: &str) -> Value {
     entry.map_or(Value::Null, |it| {
         serde_json::from_str(it.get()).unwrap_or_default()
     })
+}
+
+/// The subnets in a node's annotation; a single one may be written without a list.
+pub fn node_subnets(annotation: &str) -> Vec<String> {
+    let entry = default_entry(annotation);
+    strings(&entry).map(str::to_owned).collect()
+}
+
+/// A string, or the strings of a list.
+pub fn strings(value: &Value) -> impl Iterator<Item = &str> {
+    let list = value.as_array().into_iter().flatten();
+    list.chain([value]).filter_map(Value::as_str)
 }
 
 #[cfg(test)]

@@ -16,9 +16,6 @@ use crate::cluster::ApiNode;
 use crate::items::Item;
 use crate::look::Look;
 
-/// The annotation in which the control plane assigns the node its subnets.
-pub(crate) const NODE_SUBNETS: &str = "k8s.ovn.org/node-subnets";
-
 /// Time limit of a write.
 const DEADLINE: Duration = Duration::from_secs(10);
 

@@ -8,11 +8,11 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use ipnet::IpNet;
+use podwire_cluster::address::management;
 use serde::{Deserialize, Serialize};
 
 use crate::LINK;
 use crate::settings::Settings;
-use crate::subnet::management;
 
 /// The table's family and name.
 pub(crate) const NAME: &str = "inet podwire-node";

@@ -48,7 +48,6 @@ mod services;
 mod settings;
 mod show;
 mod southbound;
-mod subnet;
 mod watch;
 mod wire;
 

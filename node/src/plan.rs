@@ -9,6 +9,7 @@ mod tuning;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
+use podwire_cluster::address::{gateway, mac, management};
 
 use crate::firewall::Table;
 use crate::items::{
@@ -16,8 +17,7 @@ use crate::items::{
     Sysctl, TunnelPort,
 };
 use crate::settings::{Mode, Settings, least_mtu};
-use crate::subnet::{gateway, management};
-use crate::{LINK, MAPPING, mac};
+use crate::{LINK, MAPPING};
 
 pub(crate) use conflicts::Conflict;
 pub(crate) use plain::AGENT_FILE;
@@ -84,8 +84,8 @@ impl Plan {
         plan.keys(settings, actual, &encap_ips.join(","))?;
         let addresses: Vec<IpNet> = settings.node_subnets.iter().map(management).collect();
         // The router's port has one MAC address for both families, derived from the first subnet.
-        let own_mac = mac::of_ip(addresses[0].addr());
-        let router_mac = mac::of_ip(gateway(&settings.node_subnets[0]));
+        let own_mac = mac(addresses[0].addr()).to_string();
+        let router_mac = mac(gateway(&settings.node_subnets[0])).to_string();
         plan.items.push(Item::Port(Port {
             bridge: settings.bridge.clone(),
             iface_id: format!("k8s-{}", settings.node_name),

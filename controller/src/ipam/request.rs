@@ -3,9 +3,9 @@
 use std::net::IpAddr;
 
 use podwire_apiserver::brief;
+use podwire_cluster::address::MacError;
 
 use super::Mac;
-use super::mac::MacError;
 
 /// The annotation with which a pod requests addresses, separated by commas.
 pub const REQUESTED_ADDRESSES: &str = "podwire.io/ip-addresses";

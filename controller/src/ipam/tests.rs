@@ -300,11 +300,3 @@ fn networks_that_overlap_are_found() {
     let found = ClusterSubnet::overlapping(&networks);
     assert_eq!(found, Some((net("10.0.0.0/16"), net("10.0.9.0/24"))));
 }
-
-#[test]
-fn a_mac_is_the_one_that_the_node_role_and_ovn_kubernetes_derive() {
-    let mac = |ip: &str| super::mac(ip.parse().unwrap()).to_string();
-    // From ovn-kubernetes' own test of IPAddrToHWAddr.
-    assert_eq!(mac("192.168.1.5"), "0a:58:c0:a8:01:05");
-    assert_eq!(mac("fd01::1234"), "0a:58:11:37:a6:26");
-}

@@ -10,13 +10,13 @@ use std::fmt;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
+use podwire_cluster::address::nth;
 
 use super::AGENT_FILE;
 use crate::firewalld::What;
 use crate::items::{Actual, Item};
 use crate::overlap::{By, InUse, not_for_pods, overlap, taken};
 use crate::settings::{Mode, Peer, Settings, check_subnets};
-use crate::subnet::nth;
 use crate::{LINK, TUNNEL};
 
 /// A setting that this machine can't have.
@@ -232,7 +232,7 @@ fn is_replaced(it: &InUse, actual: &Actual) -> bool {
 /// service on this machine, as kube-proxy and NodeLocal DNSCache do; or one of the two that
 /// Kubernetes gives itself, the first for the API server and, by custom, the tenth for DNS.
 fn is_of_services(it: &InUse, services: &IpNet) -> bool {
-    let by_custom: [IpAddr; 2] = [nth(services, 1), nth(services, 10)];
+    let by_custom: [IpAddr; 2] = [1, 10].map(|place| nth(*services, place).addr());
     let is_address = it.net.prefix_len() == it.net.max_prefix_len();
     match it.by {
         By::Link(_) => is_address,

@@ -6,13 +6,14 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
+use podwire_cluster::address::mac;
 
 use super::{Plan, Uplink, gateway, guarded, overhead, uplink};
 
+use crate::TUNNEL;
 use crate::firewall::{self, Table};
 use crate::items::{Actual, Bridge, File, Item, LinkUp, Neighbour, Route, Sysctl, Tunnel};
 use crate::settings::{Peer, Settings};
-use crate::{TUNNEL, mac};
 
 /// The file in which the agent finds its node role's settings.
 pub(crate) const AGENT_FILE: &str = "/run/podwire/node/agent.toml";
@@ -144,7 +145,7 @@ fn by_tunnel(settings: &Settings, peer: &Peer, subnet: &IpNet) -> (Item, Item) {
     let neighbour = Item::Neighbour(Neighbour {
         link: TUNNEL.to_owned(),
         ip: via,
-        mac: mac::of_ip(gateway(&peer.subnets[0])),
+        mac: mac(gateway(&peer.subnets[0])).to_string(),
     });
     let route = Item::Route(Route {
         destination: *subnet,
@@ -163,7 +164,7 @@ fn bridge(settings: &Settings, actual: &Actual, mtu: u32) -> Item {
     Item::Bridge(Bridge {
         name: TUNNEL.to_owned(),
         datapath: seen.map(|seen| seen.datapath.clone()).unwrap_or_default(),
-        mac: mac::of_ip(gateway(&settings.node_subnets[0])),
+        mac: mac(gateway(&settings.node_subnets[0])).to_string(),
         mtu,
     })
 }

@@ -1,13 +1,12 @@
 //! The node's settings from the Kubernetes API, in addition to the flags.
 
-use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
+use podwire_cluster::networks::{NODE_SUBNETS, node_subnets};
 
 use super::nets::{check_apart, check_subnets, nets};
 use super::{Mode, Peer, Settings, SettingsError, bad};
-use crate::announce::NODE_SUBNETS;
 use crate::cluster::Cluster;
 use crate::overlap::not_for_pods;
 
@@ -145,26 +144,12 @@ impl Settings {
     /// # Errors
     /// What is wrong with them.
     fn subnets(&self, annotation: &str) -> Result<Vec<IpNet>, SettingsError> {
-        #[derive(serde::Deserialize)]
-        #[serde(untagged)]
-        enum Subnets {
-            One(String),
-            Several(Vec<String>),
-        }
         let flag = NODE_SUBNETS;
-        let parsed: Result<BTreeMap<String, Subnets>, _> = serde_json::from_str(annotation);
-        let default = parsed
-            .ok()
-            .and_then(|mut networks| networks.remove("default"));
-        let texts = match default {
-            Some(Subnets::One(text)) => vec![text],
-            Some(Subnets::Several(texts)) if !texts.is_empty() => texts,
-            _ => {
-                let problem =
-                    r#"expected a network's subnets, as in {"default":["10.244.1.0/24"]}"#;
-                return Err(bad(flag, annotation, problem));
-            }
-        };
+        let texts = node_subnets(annotation);
+        if texts.is_empty() {
+            let problem = r#"expected a network's subnets, as in {"default":["10.244.1.0/24"]}"#;
+            return Err(bad(flag, annotation, problem));
+        }
         self.checked(flag, &texts)
     }
 }

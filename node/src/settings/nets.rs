@@ -1,9 +1,9 @@
 //! The networks in the settings.
 
 use ipnet::IpNet;
+use podwire_cluster::networks::NODE_SUBNETS;
 
 use super::{Mode, Settings, SettingsError, bad};
-use crate::announce::NODE_SUBNETS;
 use crate::overlap::{not_for_pods, overlap};
 
 impl Settings {
