@@ -5,9 +5,9 @@
 //! with a growing pause, each time with a new client, because credentials and certificates may have
 //! been replaced. docs/decisions/0025 says what kube's own watcher lacks.
 
+mod failure;
 mod pause;
 
-use std::error::Error;
 use std::io;
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -20,14 +20,15 @@ use kube::Client;
 use kube::api::{ListParams, WatchParams};
 use kube::core::Request;
 use serde::Deserialize;
-use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::bounds::{PAGE, TooLarge};
+use crate::bounds::PAGE;
 use crate::object::{Object, Reference, Unreadable, or_default, path, read};
-use crate::{Access, AccessError, brief, client, with_causes};
+use crate::{Access, AccessError, brief, client};
+pub use failure::Failure;
+use failure::{bounded, in_time};
 use pause::Pause;
 
 /// How long the server is asked to keep a watch; most servers end it after 5 to 10 minutes anyway.
@@ -35,17 +36,11 @@ const WATCH_SECONDS: u32 = 290;
 /// A watch in which nothing arrives for this long counts as dead and is started anew. A server
 /// sends a bookmark about every minute; without bookmarks this costs one request.
 const SILENCE: Duration = Duration::from_secs(150);
-/// Time limit for the server's answer to a request.
-const ANSWER_DEADLINE: Duration = Duration::from_secs(30);
 /// The maximum number of pages in a list: far more than a server needs. An endless chain would be
 /// followed for ever.
 pub const MOST_PAGES: usize = 1_000;
-/// The longest resourceVersion, in bytes: it is part of a request's URL. Servers use numbers.
-const LONGEST_VERSION: usize = 256;
 /// The longest token of a list's next page, in bytes. It contains the next object's name.
 const LONGEST_CONTINUE: usize = 8 << 10;
-/// HTTP 410: the server no longer has the requested resourceVersion.
-const GONE: u16 = 410;
 /// A watch that ends sooner is not restarted at once; without an event, it counts as a failure.
 const SHORTEST_WATCH: Duration = Duration::from_secs(1);
 
@@ -125,15 +120,6 @@ pub enum Event<K> {
     Bookmark(String),
     /// The server could not be reached, refused, or sent something unusable. The watch retries.
     Failed(Failure),
-}
-
-/// Why a list or a watch ended.
-#[derive(Debug, thiserror::Error)]
-#[error("{text}")]
-pub struct Failure {
-    text: String,
-    /// The HTTP status of the server's refusal.
-    status: Option<u16>,
 }
 
 /// A watch of the objects of one kind.
@@ -448,7 +434,7 @@ impl<K: Object, C: Connect> Watch<K, C> {
         is_fresh: bool,
         failure: Failure,
     ) -> Result<Option<Event<K>>, Failure> {
-        if failure.status != Some(GONE) {
+        if !failure.is_gone() {
             return Err(failure);
         }
         tracing::debug!(
@@ -462,78 +448,5 @@ impl<K: Object, C: Connect> Watch<K, C> {
             false => State::Connected(client),
         };
         Ok(None)
-    }
-}
-
-impl Failure {
-    /// Whether the server does not have this kind of objects.
-    pub fn is_missing(&self) -> bool {
-        self.status == Some(404)
-    }
-
-    /// Whether the server's answer was larger than allowed; kube hides the error's type.
-    fn is_too_large(&self) -> bool {
-        self.text.contains(&TooLarge::Answer.to_string())
-    }
-
-    fn new(text: impl Into<String>) -> Self {
-        Self {
-            text: text.into(),
-            status: None,
-        }
-    }
-
-    fn of(error: &dyn Error) -> Self {
-        Self::new(with_causes(error))
-    }
-
-    /// Of a Status that the server sent in a watch.
-    fn of_status(status: &RawValue) -> Self {
-        let status: Value = serde_json::from_str(status.get()).unwrap_or_default();
-        let text = |name: &str| status[name].as_str().unwrap_or_default().to_owned();
-        let code = status["code"].as_u64();
-        let code = code.and_then(|code| u16::try_from(code).ok()).unwrap_or(0);
-        Self::refused("ended the watch", code, &text("reason"), &text("message"))
-    }
-
-    pub(crate) fn refused(what: &str, code: u16, reason: &str, message: &str) -> Self {
-        let said = [reason, message].map(|text| brief(&text));
-        let said = match said.each_ref().map(String::as_str) {
-            ["", ""] => "it gave no reason".to_owned(),
-            ["", one] | [one, ""] => one.to_owned(),
-            [reason, message] => format!("{reason}: {message}"),
-        };
-        Self {
-            text: format!("the server {what} with status {code}: {said}"),
-            status: Some(code),
-        }
-    }
-
-    fn too_long(what: &str, value: &str) -> Self {
-        Self::new(format!("the server sent a {what} of {} bytes", value.len()))
-    }
-}
-
-fn bounded(version: String) -> Result<String, Failure> {
-    match version.len() > LONGEST_VERSION {
-        true => Err(Failure::too_long("resourceVersion", &version)),
-        false => Ok(version),
-    }
-}
-
-async fn in_time<T>(answer: impl Future<Output = kube::Result<T>>) -> Result<T, Failure> {
-    match tokio::time::timeout(ANSWER_DEADLINE, answer).await {
-        Ok(Ok(value)) => Ok(value),
-        Ok(Err(kube::Error::Api(status))) => Err(Failure::refused(
-            "refused the request",
-            status.code,
-            &status.reason,
-            &status.message,
-        )),
-        Ok(Err(error)) => Err(Failure::of(&error)),
-        Err(_) => Err(Failure::new(format!(
-            "the server did not answer within {} s",
-            ANSWER_DEADLINE.as_secs()
-        ))),
     }
 }
