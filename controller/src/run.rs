@@ -35,17 +35,22 @@ use crate::rival;
 use crate::southbound::Southbound;
 use crate::write::{SOURCE, Writer};
 use controller::Controller;
+use kinds::KINDS;
 pub use state::Contradiction;
 use state::check;
 pub(crate) use state::{State, Step};
 use watch::Change;
-pub(crate) use watch::start as watches;
 
 /// Time limit of a transaction.
 const TRANSACT: Duration = Duration::from_secs(60);
 /// Time limit for the database's content when a term begins; a loaded ovsdb-server takes a minute
 /// to write that of a large cluster.
 const SYNC: Duration = Duration::from_secs(180);
+
+/// Follows all kinds until the set of tasks is dropped.
+pub(crate) fn watches(server: &Access, unread: &Unread) -> (mpsc::Receiver<Change>, JoinSet<()>) {
+    watch::start(KINDS, server, unread)
+}
 
 /// Why the controller stopped.
 #[derive(Debug, thiserror::Error)]

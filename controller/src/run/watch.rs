@@ -11,7 +11,6 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use super::State;
-use super::kinds::KINDS;
 use crate::key::{Key, Of};
 
 /// What the watches tell.
@@ -20,7 +19,7 @@ pub(crate) enum Change {
     Object(Box<dyn FnOnce(&mut State) + Send>),
     /// The object of this key can't be read, and its rows must stay as they are.
     Unreadable(Key),
-    /// More is known of a kind, by its number in [`KINDS`].
+    /// More is known of a kind, by its number in the list.
     Kind(usize, Known),
 }
 
@@ -105,11 +104,15 @@ const QUEUE: usize = 4096;
 /// Objects per page of a list.
 const PAGE: u32 = 500;
 
-/// Follows all kinds until the set of tasks is dropped.
-pub(crate) fn start(server: &Access, unread: &Unread) -> (mpsc::Receiver<Change>, JoinSet<()>) {
+/// Follows these kinds until the set of tasks is dropped.
+pub(crate) fn start(
+    kinds: &[&dyn Kind],
+    server: &Access,
+    unread: &Unread,
+) -> (mpsc::Receiver<Change>, JoinSet<()>) {
     let (sender, changes) = mpsc::channel(QUEUE);
     let mut tasks = JoinSet::new();
-    for (number, kind) in KINDS.iter().enumerate() {
+    for (number, kind) in kinds.iter().enumerate() {
         tasks.spawn(kind.follow(number, server, sender.clone(), unread.clone()));
     }
     (changes, tasks)
