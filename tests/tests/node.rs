@@ -1,6 +1,7 @@
 //! `podwire node` on a machine with a real Open vSwitch: what it plans, makes, finds made and takes
 //! away again.
 
+use std::net::TcpListener;
 use std::process::Command;
 
 use podwire_tests::machine::Machine;
@@ -332,4 +333,21 @@ fn cleanup_undoes_what_it_can_without_open_vswitch_and_without_its_mark() {
     // Only the mark knew of it.
     node.vsctl("set open_vswitch . external_ids:hostname=machine.example");
     before.assert_same(&machine.snapshot());
+}
+
+#[test]
+fn cleanup_ends_though_the_api_server_does_not_answer() {
+    let machine = Machine::new();
+    machine.init("");
+    let place = machine.node().place();
+    // The kernel accepts, and nobody reads.
+    let silent = place.run(|| TcpListener::bind("127.0.0.1:0")).unwrap();
+    let server = silent.local_addr().unwrap();
+    let flags = format!("--cluster --node-name node-a --k8s-apiserver http://{server}");
+    let done = machine.podwire_node("cleanup", flags);
+    assert_eq!(done.status.code(), Some(1), "{done:?}");
+    let said = "remove the node's annotations: no answer within 10 s";
+    assert!(done.stderr.contains(said), "{done:?}");
+    // What is this machine's own is undone.
+    assert!(done.stdout.contains("removed "), "{done:?}");
 }
