@@ -43,12 +43,22 @@ impl Table {
         for subnet in subnets {
             let ip = if subnet.addr().is_ipv4() { "ip" } else { "ip6" };
             let management = management(subnet).addr();
-            // OVN's router and this host translate a service's client address back for pods of this
-            // node, so a pod may see the client's own address. But not that of itself or of its
-            // neighbour, as the answer would not come back here.
+            // OVN's router and this host lead answers of this node's pods back, so a pod sees the
+            // client's own address, and so do network policies. But not that of itself or of its
+            // neighbour, as the answer would not come back here: nor the management port's, which
+            // policies always let pass, because kubelet's probes have it.
             rules.push(format!(
-                "oifname \"{LINK}\" ct status dnat {ip} daddr {subnet} {ip} saddr != {subnet} fib \
-                 saddr type != local return"
+                "oifname \"{LINK}\" {ip} daddr {subnet} {ip} saddr {subnet} {ip} saddr != \
+                 {management} snat {ip} to {}",
+                if ip == "ip" {
+                    "169.254.169.6"
+                } else {
+                    "fd69::6"
+                }
+            ));
+            rules.push(format!(
+                "oifname \"{LINK}\" {ip} daddr {subnet} {ip} saddr != {subnet} fib saddr type != \
+                 local return"
             ));
             // OVN's router sends replies only to the management port's address.
             rules.push(format!(
@@ -60,6 +70,13 @@ impl Table {
             ));
         }
         let mut table = Self::postrouting(rules);
+        // That address is this host's alone.
+        table.rules.extend(subnets.iter().map(|subnet| {
+            let ip = if subnet.addr().is_ipv4() { "ip" } else { "ip6" };
+            let management = management(subnet).addr();
+            let forged = format!("oifname \"{LINK}\" {ip} saddr {management} counter drop");
+            ("forward".to_owned(), forged)
+        }));
         let to_pods = format!("oifname \"{LINK}\"");
         table.guard(guarded, &[to_pods], &[format!("iifname \"{LINK}\"")]);
         table

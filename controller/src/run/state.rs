@@ -166,7 +166,8 @@ impl State {
 
     /// Whether nothing is left, not even for later.
     pub(crate) fn is_done(&self) -> bool {
-        self.is_clean() && self.held.is_empty()
+        let is_listing = self.kinds.contains(&Known::Listing);
+        self.is_clean() && self.held.is_empty() && !is_listing
     }
 
     pub(crate) fn take_dirty(&mut self) -> BTreeSet<Key> {

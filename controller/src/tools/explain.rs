@@ -8,10 +8,12 @@ use podwire_ovs::replica::Db;
 
 use super::trace::{Packet, trace};
 use super::{ToolError, View};
+use crate::cluster::policy::{Direction, Protocol};
 use crate::cluster::{Cluster, Name, ObjectName, Pod};
 use crate::config::Config;
 use crate::ipam::{self, Had, Mac, mac, nth};
 use crate::key::Key;
+use crate::want::policy::{self, Connection};
 
 /// A query about a pod.
 #[derive(Clone, Debug)]
@@ -89,6 +91,7 @@ pub async fn explain(config: &Config, question: &Question) -> Result<(String, bo
         return Ok((text, true));
     };
     let packet = packet(cluster, &question.pod, (pod, &had), target, question.port)?;
+    describe_policies(cluster, &question.pod, target, &packet, &mut text);
     let (verdict, arrives) = trace(config, &packet).await?;
     line(
         &mut text,
@@ -96,6 +99,54 @@ pub async fn explain(config: &Config, question: &Question) -> Result<(String, bo
         &format!("{}: {}", shown(target, packet.to, question.port), verdict),
     );
     Ok((text, arrives))
+}
+
+/// The rules that decide at both ends. What a service's endpoint is, OVN chooses.
+fn describe_policies(
+    cluster: &Cluster,
+    id: &ObjectName,
+    target: &Target,
+    packet: &Packet,
+    text: &mut String,
+) {
+    let mut services = cluster.services.values();
+    if services.any(|it| it.cluster_ips.contains(&packet.to)) {
+        let content = "decided for each endpoint of the service: ask for its pod";
+        return line(text, "policies", content);
+    }
+    let pod = |id: &ObjectName| Some((cluster.pods.get_key_value(id)?, &cluster.namespaces));
+    let candidate = |((id, pod), namespaces)| policy::candidate(id, pod, namespaces);
+    let own = pod(id).map(candidate);
+    let other = match target {
+        Target::Pod(namespace, name) => pod(&(namespace.clone(), name.clone())).map(candidate),
+        Target::Address(address) => cluster
+            .pods
+            .iter()
+            .find(|(_, pod)| {
+                let had = pod.networks.iter().flat_map(|had| &had.addresses);
+                had.map(IpNet::addr).any(|it| it == *address)
+            })
+            .map(|(id, pod)| policy::candidate(id, pod, &cluster.namespaces)),
+    };
+    let port = packet.tcp.map(|port| (Protocol::Tcp, port));
+    let ends = [
+        (Direction::Egress, own, other, packet.to),
+        (Direction::Ingress, other, own, packet.from),
+    ];
+    for (direction, pod, other, address) in ends {
+        let Some(pod) = pod else {
+            continue;
+        };
+        let connection = Connection {
+            pod,
+            other,
+            address,
+            port,
+        };
+        let verdict = cluster.policies.verdict(direction, &connection);
+        let content = format!("of {}/{}: {verdict}", pod.namespace, pod.name);
+        line(text, &direction.to_string().to_lowercase(), &content);
+    }
 }
 
 fn pod_of<'a>(cluster: &'a Cluster, id: &ObjectName) -> Result<&'a Pod, ToolError> {

@@ -9,6 +9,7 @@
 mod index;
 mod matching;
 mod members;
+mod verdict;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,6 +28,7 @@ use matching::{Family, blocks, ports};
 pub use index::{Namespaces, Policies, Subject, candidate};
 pub use matching::pieces;
 pub use members::{Candidate, PeerSet};
+pub use verdict::{Connection, Verdict};
 
 /// What OVN gives a pod that reaches itself through a service as its source.
 const HAIRPIN: [&str; 2] = ["ip4.src == 169.254.169.5", "ip6.src == fd69::5"];

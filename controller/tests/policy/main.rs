@@ -17,7 +17,10 @@ use world::{Packet, World, probes};
 /// What passes that should not, and what does not that should.
 fn differences(world: &World) -> Vec<String> {
     let (oracle, rows) = (Oracle::new(world), Rows::of(world));
-    let wrong = probes(world).filter(|probe| oracle.passes(probe) != rows.passes(probe));
+    let wrong = probes(world).filter(|probe| {
+        let passes = oracle.passes(probe);
+        rows.passes(probe) != passes || rows.explained(probe) != passes
+    });
     wrong
         .map(|it| format!("{it:?} is to pass: {}", oracle.passes(&it)))
         .collect()

@@ -6,8 +6,10 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use podwire_cluster::{Name, ObjectName, api};
 use podwire_controller::cluster::Pod;
-use podwire_controller::cluster::policy::Policy;
-use podwire_controller::want::policy::{Namespaces, Policies, Subject, candidate};
+use podwire_controller::cluster::policy::{Direction, Policy, Protocol};
+use podwire_controller::want::policy::{
+    Connection, Namespaces, Policies, Subject, Verdict, candidate,
+};
 use podwire_controller::want::{Column, Row};
 use podwire_ovs::nb::Table;
 use podwire_ovs::value::Value;
@@ -188,6 +190,32 @@ impl Rows {
             });
             let best = matching.max_by_key(|acl| value(acl, "priority").as_integer());
             best.is_none_or(|acl| text(acl, "action") != "drop")
+        })
+    }
+
+    /// Whether no verdict of either end's policies denies it.
+    pub(crate) fn explained(&self, packet: &Packet) -> bool {
+        let candidate = |address: IpAddr| {
+            let (id, pod) = self.pods.get_key_value(self.ports.get(&address)?)?;
+            Some(candidate(id, pod, &self.namespaces))
+        };
+        let protocol = Protocol::parse(packet.protocol).unwrap();
+        let ends = [
+            (Direction::Egress, packet.from, packet.to),
+            (Direction::Ingress, packet.to, packet.from),
+        ];
+        ends.into_iter().all(|(direction, own, address)| {
+            let Some(pod) = candidate(own) else {
+                return true;
+            };
+            let connection = Connection {
+                pod,
+                other: candidate(address),
+                address,
+                port: Some((protocol, packet.port)),
+            };
+            let verdict = self.policies.verdict(direction, &connection);
+            !matches!(verdict, Verdict::Denied(_))
         })
     }
 

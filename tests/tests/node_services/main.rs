@@ -284,6 +284,16 @@ fn endpoints_come_and_go_and_clients_are_led_where_they_are() {
     let (_, peer) = listeners[0].accept().unwrap();
     assert_eq!(peer.ip(), "172.31.0.1".parse::<IpAddr>().unwrap());
     drop(stream);
+    // Nobody looks like the node but itself: network policies always let its packets pass.
+    for (from, seen) in [
+        (outside, "172.31.0.1"),
+        (pods[0], "169.254.169.6"),
+        (host, "10.128.1.2"),
+    ] {
+        let _stream = connect(from, "172.31.0.2:30010").unwrap();
+        let (_, peer) = listeners[0].accept().unwrap();
+        assert_eq!(peer.ip(), seen.parse::<IpAddr>().unwrap());
+    }
     for (address, status) in [("172.31.0.2", "200"), ("172.31.0.3", "503")] {
         let mut stream = connect(outside, &format!("{address}:32000")).unwrap();
         stream

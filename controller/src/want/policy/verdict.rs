@@ -1,0 +1,110 @@
+//! Which rule decides about a connection.
+
+use std::fmt;
+use std::net::IpAddr;
+
+use podwire_cluster::Name;
+
+use super::{Candidate, PeerSet, Policies};
+use crate::cluster::policy::{Direction, Peer, Ports, Protocol, Rule};
+
+/// A connection of a pod.
+#[derive(Clone, Copy, Debug)]
+pub struct Connection<'a> {
+    /// The pod.
+    pub pod: Candidate<'a>,
+    /// The other side, if it is a pod, too.
+    pub other: Option<Candidate<'a>>,
+    /// The other side's address.
+    pub address: IpAddr,
+    /// Protocol and port of the receiver; `None` for what has none, such as ICMP.
+    pub port: Option<(Protocol, u16)>,
+}
+
+/// What the policies that select the pod make of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// None isolates it in this direction.
+    NotSelected,
+    /// This policy's rule allows it, by its number.
+    Allowed(Name, usize),
+    /// These isolate the pod, and none allows it.
+    Denied(Vec<Name>),
+}
+
+impl Policies {
+    /// Decides about a connection to a pod (ingress), or from it.
+    pub fn verdict(&self, direction: Direction, connection: &Connection<'_>) -> Verdict {
+        let pod = &connection.pod;
+        let selecting = self
+            .of(pod.namespace)
+            .filter(|(_, policy)| policy.selector.matches(&pod.selected.labels));
+        let mut isolating = Vec::new();
+        for (name, policy) in selecting {
+            let Some(rules) = policy.rules(direction) else {
+                continue;
+            };
+            let found = rules
+                .iter()
+                .position(|it| connection.is_allowed(direction, it));
+            if let Some(number) = found {
+                return Verdict::Allowed(name.clone(), number);
+            }
+            isolating.push(name.clone());
+        }
+        match isolating.is_empty() {
+            true => Verdict::NotSelected,
+            false => Verdict::Denied(isolating),
+        }
+    }
+}
+
+impl Connection<'_> {
+    fn is_allowed(&self, direction: Direction, rule: &Rule) -> bool {
+        let receiver = match direction {
+            Direction::Ingress => Some(&self.pod),
+            Direction::Egress => self.other.as_ref(),
+        };
+        let by_port = rule.ports.as_ref().is_none_or(|ports| {
+            let Some((protocol, number)) = self.port else {
+                return false;
+            };
+            ports.iter().any(|it| match it {
+                Ports::All(of) => *of == protocol,
+                Ports::Range(of, first, last) => {
+                    *of == protocol && (*first..=*last).contains(&number)
+                }
+                Ports::Named(named) => receiver.is_some_and(|pod| {
+                    named.protocol == protocol && pod.selected.numbers(named).any(|it| it == number)
+                }),
+            })
+        });
+        by_port
+            && rule.peers.as_ref().is_none_or(|peers| {
+                peers.iter().any(|peer| match peer {
+                    Peer::Block(net, except) => {
+                        net.contains(&self.address)
+                            && !except.iter().any(|it| it.contains(&self.address))
+                    }
+                    Peer::Pods { .. } => self.other.as_ref().is_some_and(|pod| {
+                        let set = PeerSet::of(&[peer.clone()].into());
+                        set.is_some_and(|set| set.has(pod, self.address))
+                    }),
+                })
+            })
+    }
+}
+
+/// In one line, for a pod that is its own.
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotSelected => f.write_str("no policy selects it"),
+            Self::Allowed(name, number) => write!(f, "allowed by rule {number} of policy {name}"),
+            Self::Denied(names) => {
+                let names: Vec<&str> = names.iter().map(Name::as_str).collect();
+                write!(f, "denied: no rule of {} allows it", names.join(", "))
+            }
+        }
+    }
+}
