@@ -171,7 +171,7 @@ fn pods_are_kept_off_the_tunnels_and_databases_of_nodes_wherever_they_listen() {
     );
     let by_services = format!("ct status dnat {}", drop(tunnels));
     assert_eq!(
-        rules[3..],
+        rules[5..],
         [
             "forward: oifname \"ovn-k8s-mp0\" return".to_owned(),
             format!("forward: {from_pods}"),
