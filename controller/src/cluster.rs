@@ -7,16 +7,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use podwire_apiserver::object::Metadata;
-use podwire_cluster::Slices;
 use podwire_cluster::api;
 use podwire_cluster::networks::OtherNetworks;
 use podwire_cluster::service::{Service, Slice};
+use podwire_cluster::{Labels, Slices};
 pub use podwire_cluster::{Name, ObjectName};
 
 use self::policy::Selected;
 use crate::ipam::{Had, Mac, REQUESTED_ADDRESSES, REQUESTED_MAC};
 use crate::key::{Key, Of};
-use crate::want::policy::{Namespaces, Policies, Subject};
 
 /// A node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -79,9 +78,7 @@ pub struct Cluster {
     /// By their service.
     pub slices: Slices<Slice>,
     /// The labels of namespaces.
-    pub namespaces: Namespaces,
-    /// NetworkPolicies.
-    pub policies: Policies,
+    pub namespaces: BTreeMap<Name, Labels>,
 }
 
 impl Cluster {
@@ -93,7 +90,6 @@ impl Cluster {
         nodes
             .chain(pods)
             .chain(services)
-            .chain(self.policies.subjects().map(Key::from))
             .chain([Of::Cluster, Of::Members].map(Key::only))
             .collect()
     }
@@ -105,33 +101,15 @@ impl Cluster {
         pods.take_while(move |(of, _)| of == namespace)
     }
 
-    /// What differs since policies changed, or what they depend on.
-    pub fn refresh_policies(&mut self) -> impl Iterator<Item = Key> + use<> {
-        let changed = self.policies.refresh(&self.pods, &self.namespaces);
-        changed.into_iter().map(Key::from)
-    }
-
     /// The uid of an object; `None` if it does not exist.
     pub fn uid(&self, key: &Key) -> Option<&str> {
         let uid = match key.of {
-            Of::Cluster | Of::Members | Of::Namespace | Of::Peers => None,
-            Of::Policy => self.policies.get(&key.id()).map(|policy| &policy.uid),
+            Of::Cluster | Of::Members | Of::Namespace | Of::Peers | Of::Policy => None,
             Of::Node => self.nodes.get(&key.name).map(|node| &node.uid),
             Of::Pod => self.pods.get(&key.id()).map(|pod| &pod.uid),
             Of::Service => self.services.get(&key.id()).map(|service| &service.uid),
         };
         uid.map(Name::as_str)
-    }
-}
-
-impl From<Subject> for Key {
-    fn from(subject: Subject) -> Self {
-        match subject {
-            Subject::Namespace(name) => Self::named(Of::Namespace, name),
-            Subject::Peers(id) => Self::named(Of::Peers, id),
-            Subject::Policy(id) => Self::object(Of::Policy, id),
-            Subject::Pod(id) => Self::pod(id),
-        }
     }
 }
 

@@ -8,8 +8,6 @@ use ipnet::IpNet;
 use podwire_cluster::api::{self, IntOrString, Part};
 use podwire_cluster::{Labels, Name, Selector};
 
-use crate::want::policy::pieces;
-
 /// More networks than this are not one rule's.
 const PIECES: usize = 4096;
 
@@ -382,6 +380,23 @@ impl Reader {
             (_, Some(_)) => Err("endPort needs a port with a number".to_owned()),
         }
     }
+}
+
+/// A network without some others, as networks.
+pub fn pieces(net: IpNet, except: &BTreeSet<IpNet>) -> Vec<IpNet> {
+    if except.iter().any(|it| it.contains(&net)) {
+        return Vec::new();
+    }
+    let inside: BTreeSet<IpNet> = except
+        .iter()
+        .filter(|it| net.contains(*it))
+        .copied()
+        .collect();
+    if inside.is_empty() {
+        return vec![net];
+    }
+    let halves = net.subnets(net.prefix_len() + 1).into_iter().flatten();
+    halves.flat_map(|half| pieces(half, &inside)).collect()
 }
 
 /// What policies need to know of a pod.

@@ -27,6 +27,7 @@ use crate::ipam::{Addresses, Subnets};
 use crate::key::{Key, Of};
 use crate::members::Members;
 use crate::progress::Progress;
+use crate::want::policy::Policies;
 use crate::write::Write;
 pub use begin::Contradiction;
 pub(crate) use begin::check;
@@ -35,6 +36,7 @@ use wanted::{Look, Problem, Wanted};
 
 pub(crate) struct State {
     pub(crate) cluster: Cluster,
+    pub(crate) policies: Policies,
     /// What is known of each of [`KINDS`].
     kinds: Vec<Known>,
     rules: Rules,
@@ -84,6 +86,7 @@ impl State {
     pub(crate) fn new(rules: Rules) -> Self {
         Self {
             cluster: Cluster::default(),
+            policies: Policies::default(),
             kinds: vec![Known::default(); KINDS.len()],
             subnets: Subnets::new(rules.networks.clone()),
             addresses: Addresses::new(rules.rest),
@@ -174,7 +177,7 @@ impl State {
         if std::mem::take(&mut self.claims_changed) {
             self.compare_claims();
         }
-        self.dirty.extend(self.cluster.refresh_policies());
+        self.refresh_policies();
         let dirty = std::mem::take(&mut self.dirty);
         if !self.kinds.contains(&Known::Listing) {
             return dirty;
@@ -255,7 +258,7 @@ impl State {
         }
         tracing::warn!(%key, message, "can't be done");
         Some(Write::Warning {
-            uid: self.cluster.uid(key).unwrap_or_default().into(),
+            uid: self.uid(key).unwrap_or_default().into(),
             reason,
             message: message.into(),
         })
@@ -287,6 +290,7 @@ impl State {
     fn mark_all(&mut self) {
         self.sweep_all();
         self.dirty.extend(self.cluster.keys());
+        self.dirty.extend(self.policies.subjects().map(Key::from));
         let keys = self.rows.values().filter_map(|key| Key::parse(key));
         self.dirty.extend(keys);
     }

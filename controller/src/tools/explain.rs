@@ -13,6 +13,7 @@ use crate::cluster::{Cluster, Name, ObjectName, Pod};
 use crate::config::Config;
 use crate::ipam::{self, Had, Mac, mac, nth};
 use crate::key::Key;
+use crate::run::State;
 use crate::want::policy::{self, Connection};
 
 /// A query about a pod.
@@ -91,7 +92,7 @@ pub async fn explain(config: &Config, question: &Question) -> Result<(String, bo
         return Ok((text, true));
     };
     let packet = packet(cluster, &question.pod, (pod, &had), target, question.port)?;
-    describe_policies(cluster, &question.pod, target, &packet, &mut text);
+    describe_policies(&view.state, &question.pod, target, &packet, &mut text);
     let (verdict, arrives) = trace(config, &packet).await?;
     line(
         &mut text,
@@ -103,7 +104,9 @@ pub async fn explain(config: &Config, question: &Question) -> Result<(String, bo
 
 /// The rules that decide at both ends. What a service's endpoint is, OVN chooses.
 fn describe_policies(
-    cluster: &Cluster,
+    State {
+        cluster, policies, ..
+    }: &State,
     id: &ObjectName,
     target: &Target,
     packet: &Packet,
@@ -143,7 +146,7 @@ fn describe_policies(
             address,
             port,
         };
-        let verdict = cluster.policies.verdict(direction, &connection);
+        let verdict = policies.verdict(direction, &connection);
         let content = format!("of {}/{}: {verdict}", pod.namespace, pod.name);
         line(text, &direction.to_string().to_lowercase(), &content);
     }

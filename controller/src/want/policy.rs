@@ -26,7 +26,6 @@ use index::member;
 use matching::{Family, blocks, ports};
 
 pub use index::{Namespaces, Policies, Subject, candidate};
-pub use matching::pieces;
 pub use members::{Candidate, PeerSet};
 pub use verdict::{Connection, Verdict};
 

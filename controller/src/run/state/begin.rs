@@ -97,7 +97,7 @@ impl State {
         if succeeds {
             self.addresses.succeed(now);
         }
-        self.dirty.extend(self.cluster.refresh_policies());
+        self.refresh_policies();
         self.mark_all();
         Ok(())
     }

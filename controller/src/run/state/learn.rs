@@ -8,7 +8,7 @@ use podwire_cluster::service::{Service, Slice};
 
 use super::State;
 use crate::cluster::policy::Policy;
-use crate::cluster::{Name, Node, ObjectName, Pod};
+use crate::cluster::{Cluster, Name, Node, ObjectName, Pod};
 use crate::key::{Key, Of};
 use crate::run::kinds::KINDS;
 use crate::run::watch::{Change, Known};
@@ -19,7 +19,7 @@ impl State {
         match change {
             Change::Object(learn) => learn(self),
             Change::Unreadable(key) => {
-                if self.cluster.uid(&key).is_none() {
+                if self.uid(&key).is_none() {
                     self.unreadable.insert(key);
                 }
             }
@@ -64,7 +64,7 @@ impl State {
         }
         let before = self.cluster.pods.get(&id).map(|pod| &pod.selected);
         let after = pod.as_ref().map(|pod| &pod.selected);
-        self.cluster.policies.pod_changed(before, after);
+        self.policies.pod_changed(before, after);
         set(&mut self.cluster.pods, id, pod);
         self.changed(key);
     }
@@ -76,12 +76,29 @@ impl State {
         let pods = self.cluster.pods_of(&name).cloned().map(Key::pod);
         self.dirty.extend(pods);
         set(&mut self.cluster.namespaces, name, labels);
-        self.cluster.policies.namespace_changed();
+        self.policies.namespace_changed();
     }
 
     pub(crate) fn learn_policy(&mut self, id: ObjectName, policy: Option<Policy>) {
-        self.cluster.policies.set(id.clone(), policy);
+        self.policies.set(id.clone(), policy);
         self.changed(Key::object(Of::Policy, id));
+    }
+
+    /// Marks what differs since policies changed, or what they depend on.
+    pub(super) fn refresh_policies(&mut self) {
+        let Cluster {
+            pods, namespaces, ..
+        } = &self.cluster;
+        let changed = self.policies.refresh(pods, namespaces);
+        self.dirty.extend(changed.into_iter().map(Key::from));
+    }
+
+    /// The uid of an object; `None` if it does not exist.
+    pub(super) fn uid(&self, key: &Key) -> Option<&str> {
+        match key.of {
+            Of::Policy => Some(self.policies.get(&key.id())?.uid.as_str()),
+            _ => self.cluster.uid(key),
+        }
     }
 
     pub(crate) fn learn_service(&mut self, id: ObjectName, service: Option<Service>) {

@@ -94,8 +94,8 @@ impl State {
                 let members = want::policy::node_members(&key.name, subnets);
                 Ok(Wanted { rows, members })
             }
-            Of::Namespace => Ok(self.cluster.policies.namespace_rows(&key.name).into()),
-            Of::Peers => Ok(self.cluster.policies.peers_rows(&key.name).into()),
+            Of::Namespace => Ok(self.policies.namespace_rows(&key.name).into()),
+            Of::Peers => Ok(self.policies.peers_rows(&key.name).into()),
             Of::Policy => Ok(self.wanted_of_policy(&key.id(), look).into()),
             Of::Members => Ok(Wanted::default()),
             Of::Pod => self.wanted_of_pod(&key.id(), plan.db(), look),
@@ -253,7 +253,6 @@ impl State {
         }
         let addresses: Vec<_> = claimed.addresses.iter().map(ipnet::IpNet::addr).collect();
         let members = self
-            .cluster
             .policies
             .members(&candidate(id, pod, &self.cluster.namespaces), &addresses);
         let rows = want::pod(&id.0, &id.1, pod, claimed);
@@ -261,11 +260,11 @@ impl State {
     }
 
     fn wanted_of_policy(&self, id: &ObjectName, look: &mut Look) -> Vec<want::Row> {
-        let policy = self.cluster.policies.get(id);
+        let policy = self.policies.get(id);
         if let Some(policy) = policy.filter(|policy| !policy.problems.is_empty()) {
             look.warning = Some(("PolicyMistake", policy.problems.join("; ")));
         }
-        self.cluster.policies.policy_rows(id).to_vec()
+        self.policies.policy_rows(id).to_vec()
     }
 
     /// The newest version of an object that is known: its own, or that of the last write.

@@ -9,6 +9,7 @@ use podwire_ovs::nb::Table;
 use super::{Candidate, Compiled, PeerSet, isolated_group, named_group, policy, policy_group};
 use crate::cluster::Pod;
 use crate::cluster::policy::{Direction, NamedPort, Policy, Selected};
+use crate::key::{Key, Of};
 use crate::members::{Group, Member};
 use crate::want::Row;
 
@@ -43,6 +44,17 @@ pub enum Subject {
     Policy(ObjectName),
     /// A pod, which is a member.
     Pod(ObjectName),
+}
+
+impl From<Subject> for Key {
+    fn from(subject: Subject) -> Self {
+        match subject {
+            Subject::Namespace(name) => Self::named(Of::Namespace, name),
+            Subject::Peers(id) => Self::named(Of::Peers, id),
+            Subject::Policy(id) => Self::object(Of::Policy, id),
+            Subject::Pod(id) => Self::pod(id),
+        }
+    }
 }
 
 impl Policies {

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-use crate::cluster::policy::{Direction, Peer, Ports, Protocol};
+use crate::cluster::policy::{Direction, Peer, Ports, Protocol, pieces};
 
 /// A family of addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,23 +73,6 @@ pub(super) fn blocks(direction: Direction, peers: &BTreeSet<Peer>) -> Vec<(Strin
         Some((format!("blocks-{}", family.name()), text))
     };
     Family::BOTH.into_iter().filter_map(of_family).collect()
-}
-
-/// A network without some others, as networks.
-pub fn pieces(net: IpNet, except: &BTreeSet<IpNet>) -> Vec<IpNet> {
-    if except.iter().any(|it| it.contains(&net)) {
-        return Vec::new();
-    }
-    let inside: BTreeSet<IpNet> = except
-        .iter()
-        .filter(|it| net.contains(*it))
-        .copied()
-        .collect();
-    if inside.is_empty() {
-        return vec![net];
-    }
-    let halves = net.subnets(net.prefix_len() + 1).into_iter().flatten();
-    halves.flat_map(|half| pieces(half, &inside)).collect()
 }
 
 /// The ports that are known by number: for each protocol its name and the match. Of all ports of
