@@ -192,6 +192,28 @@ bench-controller: root ## podwire-controller with 500 nodes, 50,000 pods and 10,
 	@$(CARGO) build --release -p podwire-tests --bin podwire-bench-controller
 	@PODWIRE_CONTROLLER_BIN=$(CURDIR)/target/release/podwire-controller target/release/podwire-bench-controller target/bench-controller.json $(BENCH_FLAGS)
 
+# A tree of each other release has its ovsdb-server and ovn-northd; this machine's own are used where it is that release.
+SCALE_VERSIONS ?= bookworm trixie sid
+SCALE_FLAGS ?=
+SCALE_PACKAGES := ovn-central iproute2 ethtool util-linux ca-certificates
+
+.PHONY: bench-scale
+bench-scale: root ## what a pod and an endpoint cost ovn-northd, by version of OVN (SCALE_VERSIONS=) and size (SCALE_FLAGS=--pods 500,5000,50000); target/bench-scale (five minutes)
+	@.ci/packages $(SCALE_PACKAGES) debootstrap
+	@$(CARGO) build --release -p podwire-controller --bin podwire-controller
+	@$(CARGO) build --release -p podwire-tests --bin podwire-bench-controller
+	mkdir -p target/bench-scale
+	export PODWIRE_CONTROLLER_BIN=$(CURDIR)/target/release/podwire-controller
+	own=$$(. /etc/os-release; echo "$${VERSION_CODENAME:-}")
+	for release in $(SCALE_VERSIONS); do
+		run=(target/release/podwire-bench-controller scale --output target/bench-scale/$$release.json $(SCALE_FLAGS))
+		if [[ $$release != "$$own" ]]; then
+			.ci/tree "$$release" target/versions/ovn-"$$release" $(SCALE_PACKAGES)
+			run=(.ci/in-tree target/versions/ovn-"$$release" "$${run[@]}")
+		fi
+		"$${run[@]}"
+	done
+
 .PHONY: bench-node
 bench-node: root ## how long the node role takes to make a machine a node, and to put back what is removed, beside the same steps by commands (one minute)
 	@.ci/packages $(DEMO_PACKAGES) nftables iptables

@@ -175,6 +175,20 @@ impl Central {
         drop(lock(&self.northd).take());
     }
 
+    /// The process ids of the databases' server and of ovn-northd.
+    ///
+    /// # Panics
+    /// One of them does not run.
+    #[track_caller]
+    pub fn pids(&self) -> [u32; 2] {
+        let databases = lock(&self.databases).first().map(Daemon::pid);
+        let northd = lock(&self.northd).as_ref().map(Daemon::pid);
+        match (databases, northd) {
+            (Some(databases), Some(northd)) => [databases, northd],
+            other => panic!("process ids of databases and ovn-northd: {other:?}"),
+        }
+    }
+
     /// As [`Self::local_remote`], the northbound database's.
     pub fn local_northbound(&self) -> String {
         self.local(NORTHBOUND)

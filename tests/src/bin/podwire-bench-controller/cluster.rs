@@ -13,12 +13,17 @@ use crate::floor::Floor;
 
 pub(crate) const NETWORKS: &str = "k8s.ovn.org/pod-networks";
 
+pub(crate) const NAMESPACES: u32 = 200;
+
+/// The port of all endpoints.
+pub(crate) const PORT_OF_ENDS: u16 = 8080;
+
 pub(crate) struct Cluster {
     pub(crate) central: Central,
     pub(crate) server: ApiServer,
-    nodes: u32,
-    pods: u32,
-    services: u32,
+    pub(crate) nodes: u32,
+    pub(crate) pods: u32,
+    pub(crate) services: u32,
 }
 
 impl Cluster {
@@ -26,9 +31,10 @@ impl Cluster {
         let central = Central::start();
         // It would take the machine's processors for what is not measured.
         central.end_northd();
+        let server = ApiServer::start_in(central.machine().place());
         let cluster = Self {
             central,
-            server: ApiServer::start(),
+            server,
             nodes,
             pods: nodes * pods_of_each,
             services,
@@ -41,20 +47,12 @@ impl Cluster {
             cluster.apply_pod(number);
         }
         for number in 0..services {
-            let (namespace, name) = (namespace(number), format!("service-{number}"));
-            let place =
-                |it: u32| format!("10.{}.{}.{}", it >> 16 & 0xff, it >> 8 & 0xff, it & 0xff);
-            let address = place(96 << 16 | number);
+            let (namespace, name) = (namespace(number), name_of_service(number));
+            let address = address_of_service(number);
             cluster
                 .server
                 .apply(service(&namespace, &name, &address, 80));
-            let ends: Vec<_> = (0..5)
-                .map(|it| place(128 << 16 | (5 * number + it)))
-                .collect();
-            let ends: Vec<_> = ends.iter().map(String::as_str).collect();
-            cluster
-                .server
-                .apply(endpoints(&namespace, &name, &ends, 8080));
+            cluster.apply_endpoints(number, &ends_of_service(number));
         }
         Ok(cluster)
     }
@@ -69,7 +67,14 @@ impl Cluster {
         format!("{nodes} nodes, {pods} pods, {services} services")
     }
 
-    fn apply_pod(&self, number: u32) {
+    pub(crate) fn apply_endpoints(&self, service: u32, ends: &[String]) {
+        let ends: Vec<_> = ends.iter().map(String::as_str).collect();
+        let (namespace, name) = (namespace(service), name_of_service(service));
+        let slice = endpoints(&namespace, &name, &ends, PORT_OF_ENDS);
+        self.server.apply(slice);
+    }
+
+    pub(crate) fn apply_pod(&self, number: u32) {
         let node = name_of_node(number % self.nodes);
         let (name, uid) = (
             name_of_pod(number),
@@ -128,14 +133,35 @@ fn path(number: u32, name: &str) -> String {
     )
 }
 
-fn namespace(number: u32) -> String {
-    format!("namespace-{}", number % 200)
+/// A number as an address of 10.0.0.0/8.
+pub(crate) fn place(number: u32) -> String {
+    let [_, a, b, c] = number.to_be_bytes();
+    format!("10.{a}.{b}.{c}")
 }
 
-fn name_of_node(number: u32) -> String {
+pub(crate) fn address_of_service(number: u32) -> String {
+    place(96 << 16 | number)
+}
+
+/// The addresses of a service's endpoints.
+pub(crate) fn ends_of_service(number: u32) -> Vec<String> {
+    (0..5)
+        .map(|it| place(128 << 16 | (5 * number + it)))
+        .collect()
+}
+
+pub(crate) fn namespace(number: u32) -> String {
+    format!("namespace-{}", number % NAMESPACES)
+}
+
+pub(crate) fn name_of_service(number: u32) -> String {
+    format!("service-{number}")
+}
+
+pub(crate) fn name_of_node(number: u32) -> String {
     format!("node-{number}")
 }
 
-fn name_of_pod(number: u32) -> String {
+pub(crate) fn name_of_pod(number: u32) -> String {
     format!("deployment-6b7c9d5f4-{number:05}")
 }

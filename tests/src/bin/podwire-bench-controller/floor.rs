@@ -23,13 +23,12 @@ pub(crate) struct Floor;
 impl Floor {
     /// Follows pods until the API server ends.
     pub(crate) fn start(central: &Central, server: &ApiServer) -> Result<Self, Failure> {
-        let socket = central.machine().path("/run/ovn/ovnnb_db.sock");
-        let database = UnixStream::connect(socket).step(|| "reach the northbound database")?;
-        let mut database = Database(database);
+        let mut database = Database::northbound(central)?;
         database.commit(&[
             json!({ "op": "insert", "table": "Logical_Switch", "row": { "name": NAME } }),
         ])?;
-        let connect = || TcpStream::connect(("127.0.0.1", server.port()));
+        let place = central.machine().place();
+        let connect = || place.run(|| TcpStream::connect(("127.0.0.1", server.port())));
         let (mut watch, api) = (
             connect().step(|| "reach the API server")?,
             connect().step(|| "reach the API server")?,
@@ -105,10 +104,17 @@ fn annotate(api: &mut BufReader<TcpStream>, namespace: &str, name: &str) -> Resu
 }
 
 /// The northbound database, on one connection.
-struct Database(UnixStream);
+pub(crate) struct Database(UnixStream);
 
 impl Database {
-    fn commit(&mut self, operations: &[Value]) -> Result<(), Failure> {
+    pub(crate) fn northbound(central: &Central) -> Result<Self, Failure> {
+        let socket = central.machine().path("/run/ovn/ovnnb_db.sock");
+        let database = UnixStream::connect(socket).step(|| "reach the northbound database")?;
+        Ok(Self(database))
+    }
+
+    /// The operations' results; an error among them is none of this function's.
+    pub(crate) fn commit(&mut self, operations: &[Value]) -> Result<Value, Failure> {
         let params = [&[json!("OVN_Northbound")], operations].concat();
         let request = json!({ "method": "transact", "params": params, "id": 0 }).to_string();
         self.0
@@ -116,9 +122,8 @@ impl Database {
             .step(|| "send a transaction")?;
         let mut answers = Deserializer::from_reader(&self.0).into_iter::<Value>();
         let answer = answers.next().transpose();
-        answer
-            .map(drop)
-            .map_err(std::io::Error::from)
-            .step(|| "read a transaction's answer")
+        let answer = answer.map_err(std::io::Error::from);
+        let answer = answer.step(|| "read a transaction's answer")?;
+        Ok(answer.unwrap_or_default()["result"].take())
     }
 }

@@ -4,10 +4,13 @@
 //!
 //! Prints a table of what was measured beside what is promised (SPECIFICATION.md), and writes it as
 //! JSON to the path in the first argument. With `--enforce` a broken promise is a failure.
+//!
+//! With `scale` first, ovn-northd is measured too ([`scale`]).
 
 mod cluster;
 mod floor;
 mod process;
+mod scale;
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -42,6 +45,9 @@ struct Measured {
 
 fn main() -> ExitCode {
     let mut arguments: Vec<String> = std::env::args().skip(1).collect();
+    if let Some(("scale", rest)) = arguments.split_first().map(|(it, rest)| (&**it, rest)) {
+        return scale::main(rest);
+    }
     let enforce = arguments.iter().any(|it| it == "--enforce");
     arguments.retain(|it| it != "--enforce");
     let measured = measure(5, 100, 100).and_then(|small| Ok((small, measure(500, 100, 10_000)?)));

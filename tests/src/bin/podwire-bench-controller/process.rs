@@ -1,6 +1,7 @@
 //! The controller in a process of its own.
 
 use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, Stdio};
 use std::time::Duration;
 
@@ -18,17 +19,25 @@ pub(crate) struct Controller {
 
 impl Controller {
     pub(crate) fn start(cluster: &Cluster) -> Result<Self, Failure> {
-        let binary = std::env::var_os("PODWIRE_CONTROLLER_BIN")
-            .unwrap_or_else(|| "target/release/podwire-controller".into());
-        let mut child = Command::new(&binary)
-            .args(["--nb-db", &cluster.central.local_northbound()])
-            .args(["--sb-db", &cluster.central.local_remote()])
+        Self::start_by(&Self::binary(), cluster)
+    }
+
+    /// The controller under test.
+    pub(crate) fn binary() -> PathBuf {
+        let given = std::env::var_os("PODWIRE_CONTROLLER_BIN");
+        given.map_or_else(|| "target/release/podwire-controller".into(), Into::into)
+    }
+
+    pub(crate) fn start_by(binary: &Path, cluster: &Cluster) -> Result<Self, Failure> {
+        let mut command = Command::new(binary);
+        command
             .args(["--k8s-apiserver", &cluster.server.url()])
             .args(["--cluster-subnets", "10.128.0.0/9/22"])
             .env("NO_COLOR", "1")
-            .stderr(Stdio::piped())
-            .spawn()
-            .step(|| format!("start {}", binary.to_string_lossy()))?;
+            .stderr(Stdio::piped());
+        // It drops the privileges that a path into another mount namespace takes.
+        let spawned = cluster.central.machine().place().run(|| command.spawn());
+        let mut child = spawned.step(|| format!("start {}", binary.display()))?;
         let log = child.stderr.take().map(BufReader::new);
         Ok(Self {
             log: log.expect("its stderr is a pipe"),
@@ -57,27 +66,12 @@ impl Controller {
 
     /// Its peak of resident memory, in KiB.
     pub(crate) fn resident(&self) -> Result<u64, Failure> {
-        let path = format!("/proc/{}/status", self.child.id());
-        let status = std::fs::read_to_string(&path).step(|| format!("read {path}"))?;
-        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-        let number = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
-        Ok(number.unwrap_or(0))
+        status(self.child.id(), "VmHWM:")
     }
 
     /// The processor time that it has used.
     pub(crate) fn processor_time(&self) -> Result<Duration, Failure> {
-        let mut total = Duration::ZERO;
-        let tasks = format!("/proc/{}/task", self.child.id());
-        let entries = std::fs::read_dir(&tasks).step(|| format!("read {tasks}"))?;
-        for entry in entries.flatten() {
-            let path = entry.path().join("schedstat");
-            let text =
-                std::fs::read_to_string(&path).step(|| format!("read {}", path.display()))?;
-            let first = text.split_whitespace().next();
-            let nanoseconds = first.and_then(|it| it.parse().ok()).unwrap_or(0);
-            total += Duration::from_nanos(nanoseconds);
-        }
-        Ok(total)
+        processor_time(self.child.id())
     }
 
     pub(crate) fn stop(mut self) -> Result<(), Failure> {
@@ -98,4 +92,28 @@ impl Drop for Controller {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// A number of `/proc/PID/status`, in KiB.
+pub(crate) fn status(pid: u32, field: &str) -> Result<u64, Failure> {
+    let path = format!("/proc/{pid}/status");
+    let status = std::fs::read_to_string(&path).step(|| format!("read {path}"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix(field));
+    let number = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
+    Ok(number.unwrap_or(0))
+}
+
+/// The processor time that a process has used, by the scheduler's clock, which has no ticks.
+pub(crate) fn processor_time(pid: u32) -> Result<Duration, Failure> {
+    let mut total = Duration::ZERO;
+    let tasks = format!("/proc/{pid}/task");
+    let entries = std::fs::read_dir(&tasks).step(|| format!("read {tasks}"))?;
+    for entry in entries.flatten() {
+        let path = entry.path().join("schedstat");
+        let text = std::fs::read_to_string(&path).step(|| format!("read {}", path.display()))?;
+        let first = text.split_whitespace().next();
+        let nanoseconds = first.and_then(|it| it.parse().ok()).unwrap_or(0);
+        total += Duration::from_nanos(nanoseconds);
+    }
+    Ok(total)
 }

@@ -1,0 +1,232 @@
+//! One size, one kind of rows.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use podwire_tests::{Failure, Step as _};
+use serde_json::{Value, json};
+
+use super::northd::{Northd, Recomputes};
+use super::rows::{Rows, Subject, add_chassis};
+use super::southbound::{Southbound, bound, endpoint, gone};
+use super::{Options, table};
+use crate::cluster::Cluster;
+
+const PODS_OF_A_NODE: u32 = 100;
+const PODS_OF_A_SERVICE: u32 = 10;
+/// How fast the pods of a burst come.
+const PER_SECOND: u32 = 100;
+
+/// What changes of one kind cost.
+pub(crate) struct Changes {
+    pub(crate) kind: &'static str,
+    /// ovn-northd's processor time for each, sorted; for changes that come together, the same for
+    /// all.
+    pub(crate) processor: Vec<Duration>,
+    /// From the object's event until the southbound database has it, sorted.
+    pub(crate) wall: Vec<Duration>,
+    /// How often ovn-northd computed everything anew, for all of them.
+    pub(crate) northd: u64,
+    pub(crate) lflow: u64,
+}
+
+pub(crate) struct Measured {
+    pub(crate) name: &'static str,
+    pub(crate) version: String,
+    pub(crate) changes: Vec<Changes>,
+    /// What is a single number, with its unit.
+    pub(crate) figures: Vec<(&'static str, f64, &'static str)>,
+}
+
+impl Measured {
+    pub(crate) fn take(subject: &Subject, pods: u32, options: &Options) -> Result<Self, Failure> {
+        let nodes = pods.div_ceil(PODS_OF_A_NODE);
+        let services = pods.div_ceil(PODS_OF_A_SERVICE);
+        let name = subject.name();
+        let cluster = Cluster::new(nodes, pods / nodes, services)?;
+        let say = |what: &str| eprintln!("{name}, {}: {what}", cluster.size());
+        add_chassis(&cluster)?;
+        say("northbound rows");
+        let mut rows = subject.write(&cluster)?;
+        say("ovn-northd's first run");
+        let mut figures = Vec::new();
+        let southbound = Southbound::follow(&cluster.central)?;
+        let began = Instant::now();
+        let northd = Northd::start(&cluster.central);
+        southbound.await_seen(&bound(&Rows::port(cluster.pods - 1)))?;
+        let took = seconds(northd.settle()? - began);
+        figures.push(("ovn-northd's first run, wall", took, "s"));
+        let used = seconds(northd.processor_time()?);
+        figures.push(("ovn-northd's first run, processor", used, "s"));
+
+        let mut bench = Bench {
+            southbound,
+            cluster: &cluster,
+            northd,
+            rows: &mut rows,
+        };
+        let count = options.changes;
+        let first = cluster.pods;
+        bench.northd.reset_stopwatches();
+        let mut changes = Vec::new();
+        say("pods, one at a time");
+        changes.push(bench.one_by_one("pod created", count, |bench, turn| {
+            bench.rows.add_pod(bench.cluster, first + turn)?;
+            Ok(bound(&Rows::port(first + turn)))
+        })?);
+        if options.with_stopwatches {
+            eprintln!("{}", bench.northd.stopwatches());
+        }
+        changes.push(bench.one_by_one("pod deleted", count, |bench, turn| {
+            bench.rows.remove_pod(bench.cluster, first + turn)?;
+            Ok(gone(&Rows::port(first + turn)))
+        })?);
+        say("endpoints, one at a time");
+        changes.push(bench.one_by_one("endpoint replaced", count, |bench, turn| {
+            let end = bench.rows.replace_end(bench.cluster, turn)?;
+            Ok(endpoint(&end))
+        })?);
+        say("pods, 100 each second");
+        changes.push(bench.burst(first + count, count)?);
+
+        let [northd, databases] = bench.northd.resident()?;
+        figures.push(("ovn-northd, resident", megabytes(northd * 1024), "MB"));
+        figures.push(("ovsdb-server, resident", megabytes(databases * 1024), "MB"));
+        figures.push(("southbound database", bench.size()?, "MB"));
+        say("restarts");
+        let used = bench.northd.processor_time()?;
+        let began = Instant::now();
+        if let Some(operations) = bench.rows.restart(&cluster)? {
+            figures.push(("controller's restart", seconds(began.elapsed()), "s"));
+            #[expect(clippy::cast_precision_loss, reason = "it is zero or thousands")]
+            figures.push(("its operations", operations as f64, ""));
+            bench.northd.settle()?;
+            let used = bench.northd.processor_time()? - used;
+            figures.push(("ovn-northd meanwhile, processor", seconds(used), "s"));
+        }
+        let version = bench.northd.version();
+        cluster.central.end_northd();
+        let began = Instant::now();
+        let northd = Northd::start(&cluster.central);
+        let took = seconds(northd.settle()? - began);
+        figures.push(("ovn-northd's restart, wall", took, "s"));
+        let used = seconds(northd.processor_time()?);
+        figures.push(("ovn-northd's restart, processor", used, "s"));
+        Ok(Self {
+            name,
+            version,
+            changes,
+            figures,
+        })
+    }
+
+    pub(crate) fn json(&self) -> Value {
+        let changes = self.changes.iter().map(|it| {
+            let [processor, wall] = [&it.processor, &it.wall].map(|all| {
+                let [mean, p50, p99] = table::summary(all);
+                json!({ "mean": mean, "p50": p50, "p99": p99 })
+            });
+            json!({ "kind": it.kind, "count": it.wall.len(), "processor_ms": processor,
+                "wall_ms": wall, "northd_recomputes": it.northd, "lflow_recomputes": it.lflow })
+        });
+        let figures = self.figures.iter();
+        let figures = figures.map(|(name, number, unit)| json!([name, number, unit]));
+        json!({ "rows": self.name, "version": self.version,
+            "changes": changes.collect::<Vec<_>>(), "figures": figures.collect::<Vec<_>>() })
+    }
+}
+
+struct Bench<'c> {
+    cluster: &'c Cluster,
+    southbound: Southbound,
+    northd: Northd<'c>,
+    rows: &'c mut Rows,
+}
+
+impl Bench<'_> {
+    /// Changes of which each waits until ovn-northd has done everything that the one before caused.
+    fn one_by_one(
+        &mut self,
+        kind: &'static str,
+        count: u32,
+        mut change: impl FnMut(&mut Self, u32) -> Result<String, Failure>,
+    ) -> Result<Changes, Failure> {
+        let (mut processor, mut wall) = (Vec::new(), Vec::new());
+        self.northd.settle()?;
+        let before = self.northd.recomputes();
+        for turn in 0..count {
+            let used = self.northd.processor_time()?;
+            let began = Instant::now();
+            let awaited = change(self, turn)?;
+            wall.push(self.southbound.await_seen(&awaited)? - began);
+            self.northd.settle()?;
+            processor.push(self.northd.processor_time()? - used);
+        }
+        let after = self.northd.recomputes();
+        Ok(Changes::new(kind, processor, wall, [before, after]))
+    }
+
+    fn burst(&mut self, first: u32, count: u32) -> Result<Changes, Failure> {
+        let every = Duration::from_secs(1) / PER_SECOND;
+        let mut created = Vec::new();
+        self.northd.settle()?;
+        let (used, before) = (self.northd.processor_time()?, self.northd.recomputes());
+        let began = Instant::now();
+        for turn in 0..count {
+            thread::sleep((every * turn).saturating_sub(began.elapsed()));
+            created.push(Instant::now());
+            self.rows.add_pod(self.cluster, first + turn)?;
+        }
+        let mut wall = Vec::new();
+        for (number, created) in (first..).zip(created) {
+            let seen = self.southbound.await_seen(&bound(&Rows::port(number)))?;
+            wall.push(seen - created);
+        }
+        self.northd.settle()?;
+        let used = self.northd.processor_time()? - used;
+        let processor = vec![used / count; wall.len()];
+        let after = self.northd.recomputes();
+        let kind = "pod created, 100 a second";
+        Ok(Changes::new(kind, processor, wall, [before, after]))
+    }
+
+    /// The southbound database's file once it has no history, in MB.
+    fn size(&self) -> Result<f64, Failure> {
+        let machine = self.cluster.central.machine();
+        let [databases, _] = self.cluster.central.pids();
+        let socket = format!("/run/ovn/ovsdb-server.{databases}.ctl");
+        let command = "ovsdb-server/compact OVN_Southbound";
+        machine.run("ovn-appctl", format!("-t {socket} {command}"));
+        let path = machine.path("/run/ovn/ovnsb_db.db");
+        let file = std::fs::metadata(&path).step(|| format!("stat {}", path.display()))?;
+        Ok(megabytes(file.len()))
+    }
+}
+
+impl Changes {
+    fn new(
+        kind: &'static str,
+        mut processor: Vec<Duration>,
+        mut wall: Vec<Duration>,
+        [before, after]: [Recomputes; 2],
+    ) -> Self {
+        processor.sort();
+        wall.sort();
+        Self {
+            kind,
+            processor,
+            wall,
+            northd: after.northd - before.northd,
+            lflow: after.lflow - before.lflow,
+        }
+    }
+}
+
+fn seconds(duration: Duration) -> f64 {
+    duration.as_secs_f64()
+}
+
+#[expect(clippy::cast_precision_loss, reason = "less than 2^52 bytes")]
+fn megabytes(bytes: u64) -> f64 {
+    bytes as f64 / 1e6
+}
