@@ -127,6 +127,37 @@ async fn a_policy_lets_pass_what_it_allows_and_follows_labels() {
         await_reach(client.place(), to_web, true);
         assert_eq!(ask(client.place(), vip).as_deref(), Ok("web"));
     }
+    // Itself by its service; and its node, but no other address that enters by the node's port.
+    assert_eq!(ask(web.place(), vip).as_deref(), Ok("web"));
+    let mac = column(
+        &network.central,
+        "Logical_Switch_Port",
+        "tests_web",
+        "addresses",
+    );
+    let mac = mac.as_str().unwrap().split(' ').next().unwrap().to_owned();
+    let enters = |from: &str| {
+        let packet = format!(
+            "inport == \"k8s-node-a\" && eth.src == 0a:58:0a:f4:00:02 && eth.dst == {mac} && \
+             ip4.src == {from} && ip4.dst == {web_address} && ip.ttl == 64 && tcp.src == 40000 && \
+             tcp.dst == 8080"
+        );
+        let database = format!("--db={}", network.central.local_remote());
+        let arguments = [
+            &*database,
+            "--minimal",
+            "--ct=new",
+            "--ct=new",
+            "node-a",
+            &packet,
+        ];
+        let traced = network.central.machine().run("ovn-trace", arguments);
+        traced.contains("output(\"tests_web\")")
+    };
+    assert_eq!(
+        ["10.244.0.2", "169.254.169.6", "192.0.2.1"].map(enters),
+        [true, false, false]
+    );
     network.label(&far, "other");
     await_reach(far.place(), to_web, false);
     assert!(!connects(far.place(), vip));
