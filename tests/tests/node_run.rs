@@ -453,8 +453,13 @@ fn an_item_that_can_t_be_applied_holds_up_no_other() {
         "{}",
         run.log()
     );
+    // Indeed, and in the round in which the other one failed.
+    let tables = node.run("nft", "list tables");
+    assert!(tables.contains("inet podwire-node"), "{tables}");
     node.run("umount", sysctl);
     machine.await_well();
+    let restored = run.count("restored nftables table inet podwire-node");
+    assert_eq!(restored, 1, "{}", run.log());
     run.stop();
 }
 
