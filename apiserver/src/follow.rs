@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 use tokio::time::sleep;
 use tracing::{info, warn};
 
-use crate::object::{Object, Reference};
+use crate::object::{Object, Reference, Unreadable};
 use crate::unread::Unread;
 use crate::watch::Event;
 
@@ -23,7 +23,7 @@ pub struct Follow<K, N, V, C> {
     /// The change: without an object when it is gone, or no longer of interest.
     pub change: fn(N, Option<V>) -> C,
     /// The change when it can't be read any more, for whoever needs to know.
-    pub unreadable: Option<fn(N) -> C>,
+    pub unreadable: Option<fn(N, &Unreadable) -> C>,
     /// Follows once, when all objects have been sent.
     pub listed: C,
     /// Follows once, when the server turns out not to have the kind, if that is no failure.
@@ -68,8 +68,8 @@ impl<K: Object, N: Clone + Eq + Hash, V, C> Follow<K, N, V, C> {
                     let name = (self.name)(&what.object);
                     missing.remove(&name);
                     if unreadable.insert(name.clone()) {
+                        found.extend(self.unreadable.map(|change| change(name, &what)));
                         unread.report(what);
-                        found.extend(self.unreadable.map(|change| change(name)));
                     }
                 }
                 Event::Deleted(object) => {

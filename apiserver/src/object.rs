@@ -99,6 +99,8 @@ pub struct Unreadable {
     pub kind: &'static str,
     /// What can be read of it.
     pub object: Reference,
+    /// Its labels, if they can be read.
+    pub labels: BTreeMap<String, String>,
     /// What is wrong with it, in one line.
     pub problem: String,
 }
@@ -112,6 +114,9 @@ pub(crate) fn read<K: Object>(object: &RawValue) -> Result<K, Unreadable> {
         api: K::API,
         kind: K::KIND,
         object: Reference::of(object),
+        labels: serde_json::from_str::<MetadataOf<K>>(object.get())
+            .map(|it| it.metadata.labels)
+            .unwrap_or_default(),
         problem: brief(&error),
     })
 }

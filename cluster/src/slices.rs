@@ -97,6 +97,11 @@ impl<S: PartialEq> Slices<S> {
         changed
     }
 
+    /// Whether a slice is known.
+    pub fn has(&self, name: &ObjectName) -> bool {
+        self.services.contains_key(name)
+    }
+
     /// All slices, each with its namespace and service.
     pub fn all(&self) -> impl Iterator<Item = ((&Name, &Name), &S)> {
         let slices = self.by_service.iter();

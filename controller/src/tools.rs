@@ -122,6 +122,7 @@ impl View {
 
     /// All pending changes, as one transaction.
     fn pending(&mut self) -> Step {
+        self.state.compare_claims(&self.ovsdb);
         let mut keys = self.state.take_dirty();
         self.state.step(&self.ovsdb, &mut keys, usize::MAX)
     }

@@ -15,7 +15,7 @@ use podwire_ovs::value::Value;
 use crate::cluster::{Node, Pod};
 use crate::ipam::{Assigned, mac, nth};
 
-pub use service::service;
+pub use service::{NODE_SWITCH, service};
 
 /// The router that joins all nodes.
 pub const ROUTER: &str = "ovn_cluster_router";

@@ -54,7 +54,7 @@ impl Watch {
             name: |node| node.name.clone(),
             reduce: |node| Some(ApiNode::from(node)),
             change: Change::Node,
-            unreadable: Some(|_| Change::Unreadable),
+            unreadable: Some(|_, _| Change::Unreadable),
             listed: Change::NodesListed,
             absent: None,
         };
@@ -65,7 +65,7 @@ impl Watch {
                 name: |it| (it.namespace.clone(), it.name.clone()),
                 reduce: Service::of,
                 change: Change::Service,
-                unreadable: Some(|_| Change::Unreadable),
+                unreadable: Some(|_, _| Change::Unreadable),
                 listed: Change::ServicesListed,
                 absent: None,
             };
@@ -75,7 +75,7 @@ impl Watch {
                 name: |it| (it.namespace.as_str().into(), it.name.as_str().into()),
                 reduce: Slice::of,
                 change: Change::Slice,
-                unreadable: Some(|_| Change::Unreadable),
+                unreadable: Some(|_, _| Change::Unreadable),
                 listed: Change::SlicesListed,
                 absent: None,
             };

@@ -110,6 +110,7 @@ impl Controller {
     async fn pass(&mut self) -> Result<(), RunError> {
         while !self.state.is_clean() && self.writer.has_room() {
             self.progress.passes += 1;
+            self.state.compare_claims(&self.ovsdb);
             let keys = self.state.take_dirty();
             self.compare(keys).await?;
         }

@@ -2,7 +2,7 @@
 
 use futures_util::stream::StreamExt as _;
 use podwire_cluster::service::{Service, Slice};
-use podwire_cluster::{api, endpoint_slices};
+use podwire_cluster::{SERVICE_NAME, api, endpoint_slices};
 
 use super::State;
 use super::watch::{Change, Followed, Kind, all, namespaced};
@@ -17,7 +17,7 @@ pub(super) const KINDS: &[&dyn Kind] = &[
         name: |node| node.name.as_str().into(),
         reduce: |node| Some(Node::from(node)),
         change: |name, node| changed(move |state| state.learn_node(name, node)),
-        unreadable: Some(|name| Change::Unreadable(Key::node(name))),
+        unreadable: Some(|name, _| Change::Unreadable(Key::node(name))),
         holds: &[Of::Node, Of::Pod, Of::Service, Of::Members],
         is_optional: false,
     },
@@ -26,7 +26,7 @@ pub(super) const KINDS: &[&dyn Kind] = &[
         name: namespaced,
         reduce: Pod::of,
         change: |name, pod| changed(move |state| state.learn_pod(name, pod)),
-        unreadable: Some(|name| Change::Unreadable(Key::pod(name))),
+        unreadable: Some(|name, _| Change::Unreadable(Key::pod(name))),
         holds: &[
             Of::Node,
             Of::Namespace,
@@ -51,7 +51,7 @@ pub(super) const KINDS: &[&dyn Kind] = &[
         name: namespaced,
         reduce: Policy::of,
         change: |name, policy| changed(move |state| state.learn_policy(name, policy)),
-        unreadable: Some(|name| Change::Unreadable(Key::object(Of::Policy, name))),
+        unreadable: Some(|name, _| Change::Unreadable(Key::object(Of::Policy, name))),
         holds: SELECTED,
         is_optional: false,
     },
@@ -60,7 +60,7 @@ pub(super) const KINDS: &[&dyn Kind] = &[
         name: namespaced,
         reduce: Service::of,
         change: |name, service| changed(move |state| state.learn_service(name, service)),
-        unreadable: Some(|name| Change::Unreadable(Key::service(name))),
+        unreadable: Some(|name, _| Change::Unreadable(Key::service(name))),
         holds: &[Of::Service],
         is_optional: false,
     },
@@ -69,7 +69,10 @@ pub(super) const KINDS: &[&dyn Kind] = &[
         name: namespaced,
         reduce: Slice::of,
         change: |name, slice| changed(move |state| state.learn_slice(name, slice)),
-        unreadable: None,
+        unreadable: Some(|name, slice| {
+            let service = slice.labels.get(SERVICE_NAME).map(|it| it.as_str().into());
+            changed(move |state| state.learn_unread_slice(name, service))
+        }),
         holds: &[Of::Service],
         is_optional: false,
     },

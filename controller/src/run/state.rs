@@ -5,6 +5,7 @@ mod begin;
 mod claims;
 mod groups;
 mod learn;
+mod unread;
 mod wanted;
 mod written;
 
@@ -53,6 +54,8 @@ pub(crate) struct State {
     retries: BTreeSet<(Instant, Key)>,
     /// Objects that were never read: nothing of theirs is changed.
     unreadable: BTreeSet<Key>,
+    /// The services of slices that could not be read at the start, until these have endpoints.
+    unread_slices: BTreeMap<ObjectName, Name>,
     /// To be processed again when something changes that they may depend on.
     blocked: BTreeSet<Key>,
     /// The [`KEY`] of each row: nothing else tells the owner of a deleted one.
@@ -97,6 +100,7 @@ impl State {
             held: BTreeSet::new(),
             retries: BTreeSet::new(),
             unreadable: BTreeSet::new(),
+            unread_slices: BTreeMap::new(),
             blocked: BTreeSet::new(),
             rows: HashMap::new(),
             balancers: HashMap::new(),
@@ -174,9 +178,6 @@ impl State {
     }
 
     pub(crate) fn take_dirty(&mut self) -> BTreeSet<Key> {
-        if std::mem::take(&mut self.claims_changed) {
-            self.compare_claims();
-        }
         self.refresh_policies();
         let dirty = std::mem::take(&mut self.dirty);
         if !self.kinds.contains(&Known::Listing) {

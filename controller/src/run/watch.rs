@@ -3,7 +3,7 @@
 
 use futures_util::future::BoxFuture;
 use futures_util::stream::{BoxStream, StreamExt as _};
-use podwire_apiserver::object::{Object, Reference};
+use podwire_apiserver::object::{Object, Reference, Unreadable};
 use podwire_apiserver::watch::{Event, Selection, Watch};
 use podwire_apiserver::{Access, Follow, Unread};
 use podwire_cluster::ObjectName;
@@ -46,7 +46,7 @@ pub(crate) struct Followed<K, N, V> {
     /// The change of an object; without a part, it is gone, or no longer relevant.
     pub(crate) change: fn(N, Option<V>) -> Change,
     /// An object that can't be read, if its rows must stay as they are.
-    pub(crate) unreadable: Option<fn(N) -> Change>,
+    pub(crate) unreadable: Option<fn(N, &Unreadable) -> Change>,
     /// The keys that can't be processed before the kind is listed: what depends on its objects.
     pub(crate) holds: &'static [Of],
     /// Whether API servers without this kind are served, too: a custom resource. Any other kind

@@ -90,7 +90,7 @@ pub fn service<'a>(
             if vips.values().all(String::is_empty) {
                 without = without.under(Table::LogicalSwitch, node, "load_balancer");
             } else {
-                let own = row(&format!("node_switch_{node}"), vips);
+                let own = row(&format!("{NODE_SWITCH}{node}"), vips);
                 rows.push(own.under(Table::LogicalSwitch, node, "load_balancer"));
             }
         }
@@ -101,6 +101,8 @@ pub fn service<'a>(
     rows
 }
 
+/// Suffix of a node's own load balancer, before the node's name.
+pub const NODE_SWITCH: &str = "node_switch_";
 /// Suffix of the load balancer for nodes without endpoints. No node has this name: names of nodes
 /// contain no underscore.
 const WITHOUT: &str = "node_switch_without_endpoints";

@@ -1,6 +1,7 @@
 //! Objects that can't be read: they stay what they were, and hold up no other.
 
 use podwire_tests::apiserver::{endpoints, node, pod, service};
+use podwire_tests::ovn::Central;
 use serde_json::json;
 
 use crate::fixture::{
@@ -131,6 +132,68 @@ async fn a_node_that_can_not_be_read_keeps_its_subnet_and_its_pods_their_ports()
     }
     server.delete_object("Node", "", "node-b");
     await_row(&central, "Logical_Switch", "node-b", false);
+    controller.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slice_that_can_not_be_read_at_a_start_keeps_its_part_of_the_service_s_balancer() {
+    let (central, server, controller) = populated().await;
+    controller.stop().await.unwrap();
+    let slice = |name: &str, addresses: &[&str]| {
+        let mut slice = endpoints("default", "front", addresses, 8080);
+        slice["metadata"]["name"] = name.into();
+        slice
+    };
+    let mut unreadable = slice("front-1", &[]);
+    unreadable["endpoints"] = "none".into();
+    server.apply(unreadable);
+    server.apply(slice("front-2", &["10.244.1.3", "10.244.1.9"]));
+    let mut controller = Running::start(&central, &server, &[]);
+    let all = "10.244.0.3:8080,10.244.1.3:8080,10.244.1.9:8080";
+    await_backends(&central, all);
+    controller.idle().await;
+    // What the other slice no longer has is nobody's; nor is what this one does not have.
+    server.apply(slice("front-2", &["10.244.1.9"]));
+    await_backends(&central, "10.244.0.3:8080,10.244.1.9:8080");
+    server.apply(slice("front-1", &["10.244.0.8"]));
+    await_backends(&central, "10.244.0.8:8080,10.244.1.9:8080");
+    server.delete_object("EndpointSlice", "default", "front-1");
+    await_backends(&central, "10.244.1.9:8080");
+    controller.idle().await;
+    controller.stop().await.unwrap();
+}
+
+fn await_backends(central: &Central, backends: &str) {
+    let vips = json!([["vips", "==", ["map", [["10.96.0.10:80", backends]]]]]);
+    let northbound = central.northbound();
+    let found = northbound.wait("Load_Balancer", vips, "!=", &["name"], json!([]));
+    found.unwrap_or_else(|error| panic!("{backends}: {error}"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_service_gets_an_address_of_one_that_can_not_be_read() {
+    let (central, server, controller) = populated().await;
+    controller.stop().await.unwrap();
+    let mut front = service("default", "front", "10.96.0.10", 80);
+    front["spec"]["ports"] = "all of them".into();
+    server.apply(front);
+    let mut thief = service("default", "a-thief", "10.96.0.11", 80);
+    thief["spec"]["externalIPs"] = json!(["10.96.0.10"]);
+    server.apply(thief);
+    let mut controller = Running::start(&central, &server, &[]);
+    let row = "Service_default/a-thief_TCP_cluster";
+    await_row(&central, "Load_Balancer", row, true);
+    controller.idle().await;
+    let vips = column(&central, "Load_Balancer", row, "vips");
+    assert_eq!(vips, json!({ "10.96.0.11:80": "" }));
+    // Its address is free when it is gone.
+    server.delete_object("Service", "default", "front");
+    let both = json!([["10.96.0.10:80", ""], ["10.96.0.11:80", ""]]);
+    let vips = json!([["vips", "==", ["map", both]]]);
+    let northbound = central.northbound();
+    northbound
+        .wait("Load_Balancer", vips, "!=", &["name"], json!([]))
+        .unwrap();
     controller.stop().await.unwrap();
 }
 

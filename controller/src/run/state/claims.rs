@@ -4,20 +4,26 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 
 use podwire_cluster::claims::refused;
+use podwire_ovs::client::Client as Ovsdb;
 
 use super::State;
 use crate::key::Key;
 
 impl State {
-    /// Finds the addresses that services can't have, and marks the services for which that changed.
-    pub(super) fn compare_claims(&mut self) {
+    /// Finds the addresses that services can't have, if they may be others now, and marks the
+    /// services for which that changed.
+    pub(crate) fn compare_claims(&mut self, ovsdb: &Ovsdb) {
+        if !std::mem::take(&mut self.claims_changed) {
+            return;
+        }
+        let unread = ovsdb.read(|db| self.unread_services(db));
         let cluster = &self.cluster;
         let nodes = cluster.nodes.iter();
         let nodes: HashMap<IpAddr, &str> = nodes
             .flat_map(|(name, node)| node.addresses.iter().map(move |it| (*it, name.as_str())))
             .collect();
         let refused = refused(
-            cluster.services.iter(),
+            cluster.services.iter().chain(&unread),
             &cluster.slices,
             |address| nodes.get(&address).copied(),
             |address| self.subnets.containing(address),

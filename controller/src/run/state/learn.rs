@@ -20,6 +20,7 @@ impl State {
             Change::Object(learn) => learn(self),
             Change::Unreadable(key) => {
                 if self.uid(&key).is_none() {
+                    self.claims_changed |= key.of == Of::Service;
                     self.unreadable.insert(key);
                 }
             }
@@ -108,6 +109,7 @@ impl State {
     }
 
     pub(crate) fn learn_slice(&mut self, id: ObjectName, slice: Option<(Name, Slice)>) {
+        self.unread_slices.remove(&id);
         let services = self.cluster.slices.set(id, slice);
         let is_server = |(ns, name): &ObjectName| (&**ns, &**name) == API_SERVER;
         self.claims_changed |= services.iter().any(is_server);

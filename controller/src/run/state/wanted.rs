@@ -273,12 +273,13 @@ impl State {
     }
 
     fn wanted_of_service(
-        &self,
+        &mut self,
         id: &ObjectName,
         plan: &Plan<'_>,
         look: &mut Look,
     ) -> Vec<want::Row> {
         let (namespace, name) = id;
+        self.stand_in(id, plan.db());
         let Some(service) = self.cluster.services.get(id) else {
             return Vec::new();
         };
