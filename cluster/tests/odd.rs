@@ -304,7 +304,7 @@ async fn an_object_that_can_t_be_read_is_left_as_it_was_reported_once_and_holds_
         name: |service| service.name.clone(),
         reduce: |service: &Service| Some(service.spec.cluster_ip.clone()),
         change: |name, ip: Option<String>| (name, ip.unwrap_or_else(|| "gone".to_owned())),
-        unreadable: Some(|name| (name, "unreadable".to_owned())),
+        unreadable: Some(|name, _| (name, "unreadable".to_owned())),
         listed: ("all".to_owned(), "listed".to_owned()),
         absent: None,
     };
