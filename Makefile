@@ -132,7 +132,7 @@ test-cluster: root image kubernetes ## podwire in a real Kubernetes: pods by a D
 
 E2E_PACKAGES := $(CLUSTER_PACKAGES) bind9-dnsutils curl ethtool iperf iptables netcat-openbsd procps python3
 
-# FOCUS= a regular expression runs those specs alone; see .ci/test-e2e. Not yet run to its end.
+# FOCUS= a regular expression runs those specs alone; see .ci/test-e2e.
 .PHONY: test-e2e
 test-e2e: root image ## Kubernetes' own [sig-network] tests against podwire on two nodes, in target/e2e; KUBERNETES= a directory with another release's programs
 	@.ci/packages $(E2E_PACKAGES)
