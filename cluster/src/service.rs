@@ -275,7 +275,8 @@ mod tests {
         let object = json!({
             "metadata": { "labels": labels }, "spec": spec,
             "status": { "loadBalancer": { "ingress": [
-                { "ip": "198.51.100.1", "ipMode": "VIP" }, { "ip": "198.51.100.2", "ipMode": "Proxy" },
+                { "ip": "198.51.100.1", "ipMode": "VIP" },
+                { "ip": "198.51.100.2", "ipMode": "Proxy" },
             ] } },
         });
         Service::of(&serde_json::from_value(object).unwrap())

@@ -76,13 +76,19 @@ proptest! {
     #[test]
     fn every_selector_that_matches_is_found_and_none_that_is_gone(
         selectors in proptest::collection::vec(
-            (prop_oneof![(0..3_usize).prop_map(Ok), selector().prop_map(Err)], selector(), any::<bool>()),
-            0..12),
+            (
+                prop_oneof![(0..3_usize).prop_map(Ok), selector().prop_map(Err)],
+                selector(),
+                any::<bool>(),
+            ),
+            0..12,
+        ),
         pods in proptest::collection::vec((0..3_usize, labels(), labels()), 1..12),
     ) {
         let mut index = Selectors::default();
-        let all: Vec<(Pods, bool)> =
-            selectors.into_iter().map(|(namespaces, pods, stays)| ((namespaces, pods), stays)).collect();
+        let all = selectors.into_iter();
+        let all = all.map(|(namespaces, pods, stays)| ((namespaces, pods), stays));
+        let all: Vec<(Pods, bool)> = all.collect();
         for (id, (selector, _)) in all.iter().enumerate() {
             index.insert(&id, places(selector));
         }

@@ -223,7 +223,9 @@ fn quoted_messages(page: &str) -> Vec<String> {
 
 #[test]
 fn the_messages_that_pages_quote_are_in_the_code() {
-    let modules = ["agent", "agent/netns", "cni"].into_iter().flat_map(Module::of_crate);
+    let modules = ["agent", "agent/netns", "cni"]
+        .into_iter()
+        .flat_map(Module::of_crate);
     let code: Vec<String> = modules.map(|module| module.texts().join("\n")).collect();
     for (page, least) in [("docs/troubleshooting.md", 8), ("docs/errors.md", 10)] {
         let messages = quoted_messages(page);

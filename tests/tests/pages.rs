@@ -111,7 +111,7 @@ fn silent_clients_do_not_have_a_controller_restarted() {
     let server = ApiServer::start_in(place);
     server.apply(apiserver::node("node-a", "192.0.2.1"));
     let controller = Controller::start(&central, &server, "one", "--metrics-address [::]:9413");
-    controller.await_log("all objects are known");
+    controller.await_log("all nodes and pods are known");
     let mut silent = Vec::new();
     for address in ["127.0.0.1:9413", "[::1]:9413"] {
         silent.extend(flooded(place, address, "/healthz"));

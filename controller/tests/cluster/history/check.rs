@@ -180,8 +180,8 @@ impl World {
         macs
     }
 
-    /// A service leads to all its endpoints; one of local endpoints leads on each node to the node's
-    /// own, or rejects. No other has load balancers.
+    /// A service leads to all its endpoints; one of local endpoints leads on each node to the
+    /// node's own, or rejects. No other has load balancers.
     fn check_services(&self) {
         let northbound = self.central.northbound();
         let balancers = northbound.rows("Load_Balancer").unwrap();

@@ -135,7 +135,7 @@ fn in_network(
         for (server, run) in servers.iter().zip(&runs) {
             server.apply(service.clone());
             server.apply(slice.clone());
-            run.await_log("services follow the cluster fronts=", 2);
+            run.await_log("services follow the cluster frontends=", 2);
         }
         Ok(((), format!("10.96.0.80:80, node port {NODE_PORT}")))
     })?;
