@@ -37,9 +37,10 @@ pub(crate) struct Guarded {
 }
 
 impl Table {
-    /// The table of the profile *routed* for a node with these subnets, at most one of each family.
-    pub(crate) fn routed(subnets: &[IpNet], guarded: &Guarded) -> Self {
-        let mut rules = Vec::new();
+    /// The table of the profile *routed*.
+    pub(crate) fn routed(settings: &Settings, guarded: &Guarded) -> Self {
+        let (subnets, of_family) = (&settings.node_subnets, pods(settings));
+        let (mut rules, mut forged) = (Vec::new(), Vec::new());
         for subnet in subnets {
             let ip = if subnet.addr().is_ipv4() { "ip" } else { "ip6" };
             let management = management(subnet).addr();
@@ -68,8 +69,17 @@ impl Table {
             rules.push(format!(
                 "oifname != \"{LINK}\" {ip} saddr {subnet} masquerade"
             ));
+            // Policies believe these addresses. What of them another link leads to, as a VPN's, is
+            // not the pods'.
+            let nets = of_family(ip == "ip");
+            forged.push(format!(
+                "iifname != \"{LINK}\" {ip} saddr {{ {nets} }} fib saddr oifname \"{LINK}\" \
+                 counter drop"
+            ));
         }
         let mut table = Self::postrouting(rules);
+        // Before node ports are translated, and connections tracked.
+        table.chain("prerouting", "filter hook prerouting priority raw", forged);
         // That address is this host's alone.
         table.rules.extend(subnets.iter().map(|subnet| {
             let ip = if subnet.addr().is_ipv4() { "ip" } else { "ip6" };
@@ -84,20 +94,7 @@ impl Table {
 
     /// The table of plain mode: the outside has no route to pods, but other nodes do.
     pub(crate) fn plain(settings: &Settings, guarded: &Guarded) -> Self {
-        let peers = settings.peers.iter().flat_map(|peer| &peer.subnets);
-        let own = &settings.node_subnets;
-        let nets: Vec<IpNet> = own
-            .iter()
-            .chain(&settings.cluster_subnets)
-            .chain(peers)
-            .copied()
-            .collect();
-        let nets = IpNet::aggregate(&nets);
-        let of_family = |v4| {
-            let nets = nets.iter().filter(|net| net.addr().is_ipv4() == v4);
-            let nets: Vec<String> = nets.map(ToString::to_string).collect();
-            nets.join(", ")
-        };
+        let (own, of_family) = (&settings.node_subnets, pods(settings));
         let bridge = &settings.bridge;
         let (mut masquerade, mut to_pods) = (Vec::new(), Vec::new());
         let mut from_pods = vec![format!("iifname \"{bridge}\"")];
@@ -150,15 +147,15 @@ impl Table {
     }
 
     fn postrouting(rules: Vec<String>) -> Self {
-        let chain = "postrouting".to_owned();
-        let hook = "nat hook postrouting priority srcnat".to_owned();
-        Self {
-            rules: rules
-                .into_iter()
-                .map(|rule| (chain.clone(), rule))
-                .collect(),
-            chains: vec![(chain, hook)],
-        }
+        let mut table = Self::default();
+        table.chain("postrouting", "nat hook postrouting priority srcnat", rules);
+        table
+    }
+
+    fn chain(&mut self, name: &str, hook: &str, rules: Vec<String>) {
+        self.chains.push((name.to_owned(), hook.to_owned()));
+        let rules = rules.into_iter().map(|rule| (name.to_owned(), rule));
+        self.rules.extend(rules);
     }
 
     /// The comments of the rules, with their chains.
@@ -186,6 +183,19 @@ impl Table {
         }
         let _ = writeln!(script, "}}");
         script
+    }
+}
+
+/// The pods' networks of a family (IPv4 or not), as nft lists them.
+fn pods(settings: &Settings) -> impl Fn(bool) -> String {
+    let peers = settings.peers.iter().flat_map(|peer| &peer.subnets);
+    let own = settings.node_subnets.iter();
+    let nets = own.chain(&settings.cluster_subnets).chain(peers);
+    let nets = IpNet::aggregate(&nets.copied().collect());
+    move |v4| {
+        let nets = nets.iter().filter(|net| net.addr().is_ipv4() == v4);
+        let nets: Vec<String> = nets.map(ToString::to_string).collect();
+        nets.join(", ")
     }
 }
 

@@ -121,7 +121,7 @@ impl Plan {
             }
         }
         let guarded = guarded::with_ovn(settings, actual);
-        let table = Table::routed(&settings.node_subnets, &guarded);
+        let table = Table::routed(settings, &guarded);
         plan.items.push(Item::Table(table));
         plan.uplink = Some(uplink.link.clone());
         plan.verdict = vec![

@@ -166,7 +166,7 @@ fn nobody_hears_what_a_pod_must_not_say() {
         central.nbctl(format!("lsp-set-port-security {}_forger", pod.namespace));
         central.sync();
     };
-    let without_nftables = || flush_filters(&nodes);
+    let without_nftables = || flush_filters(&nodes, &["prerouting", "forward", "input"]);
     let without_filter = || forget_filter(&nodes[0], &pod);
     let layers: [Layer<'_>; 4] = [
         (FLOWS, &without_flows),

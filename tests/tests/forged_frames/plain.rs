@@ -123,7 +123,7 @@ fn nobody_hears_what_a_pod_must_not_say() {
         runs.borrow_mut()
             .drain(..)
             .for_each(|run| assert!(run.stop().success()));
-        flush_filters(&nodes);
+        flush_filters(&nodes, &["forward", "input"]);
     };
     let without_filter = || forget_filter(&nodes[0], &forger);
     let layers: [Layer<'_>; 3] = [

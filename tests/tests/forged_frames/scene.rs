@@ -83,10 +83,10 @@ pub(crate) fn delete_flows(node: &OvnNode) {
     node.run("ovs-ofctl", ["del-flows", "br-int", ours]);
 }
 
-/// Removes the node role's rules that drop.
-pub(crate) fn flush_filters(nodes: &[OvnNode; 2]) {
+/// Removes the node role's rules that drop, which are in these chains.
+pub(crate) fn flush_filters(nodes: &[OvnNode; 2], chains: &[&str]) {
     for node in nodes {
-        for chain in ["forward", "input"] {
+        for chain in chains {
             node.run("nft", format!("flush chain inet podwire-node {chain}"));
         }
     }

@@ -3,6 +3,7 @@
 
 mod affinity;
 mod content;
+mod forged;
 mod host;
 
 use std::io::{Read as _, Write as _};

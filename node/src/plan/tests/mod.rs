@@ -170,8 +170,11 @@ fn pods_are_kept_off_the_tunnels_and_databases_of_nodes_wherever_they_listen() {
         drop(&format!("{databases}, {tunnels}"))
     );
     let by_services = format!("ct status dnat {}", drop(tunnels));
+    let forged = "prerouting: iifname != \"ovn-k8s-mp0\" ip saddr { 10.244.0.0/16 } fib saddr \
+                  oifname \"ovn-k8s-mp0\" counter drop";
+    assert!(rules.contains(&forged.to_owned()), "{rules:#?}");
     assert_eq!(
-        rules[5..],
+        rules[6..],
         [
             "forward: oifname \"ovn-k8s-mp0\" return".to_owned(),
             format!("forward: {from_pods}"),
