@@ -27,7 +27,7 @@ impl Protocol {
     pub const ALL: [Self; 3] = [Self::Tcp, Self::Udp, Self::Sctp];
 
     /// By its name in the API, which may be absent.
-    fn named(name: &str) -> Option<Self> {
+    pub fn named(name: &str) -> Option<Self> {
         match name {
             "" => Some(Self::default()),
             _ => Self::ALL.into_iter().find(|it| it.api_name() == name),

@@ -94,13 +94,6 @@ impl Cluster {
             .collect()
     }
 
-    /// A namespace's pods.
-    pub fn pods_of<'a>(&'a self, namespace: &'a str) -> impl Iterator<Item = &'a ObjectName> {
-        let from = (Name::from(namespace), Name::default());
-        let pods = self.pods.range(from..).map(|(id, _)| id);
-        pods.take_while(move |(of, _)| of == namespace)
-    }
-
     /// The uid of an object; `None` if it does not exist.
     pub fn uid(&self, key: &Key) -> Option<&str> {
         let uid = match key.of {
@@ -111,6 +104,17 @@ impl Cluster {
         };
         uid.map(Name::as_str)
     }
+}
+
+/// The objects of a namespace.
+pub fn of_namespace<'a, T>(
+    all: &'a BTreeMap<ObjectName, T>,
+    namespace: &str,
+) -> impl Iterator<Item = (&'a ObjectName, &'a T)> {
+    let namespace = Name::from(namespace);
+    let from = (namespace.clone(), Name::default());
+    all.range(from..)
+        .take_while(move |((of, _), _)| *of == namespace)
 }
 
 /// Seconds since 1970.

@@ -3,9 +3,11 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::net::IpAddr;
 
 use ipnet::IpNet;
 use podwire_cluster::api::{self, IntOrString, Part};
+use podwire_cluster::service::Protocol;
 use podwire_cluster::{Labels, Name, Selector};
 
 /// More networks than this are not one rule's.
@@ -14,36 +16,6 @@ const PIECES: usize = 4096;
 /// What a policy does whose selector can't be read.
 const CLOSED: &str = "it isolates all pods of the namespace that meet the other requirements, and \
                       allows nothing";
-
-/// The protocols that a policy can name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[expect(missing_docs, reason = "they are known by these names")]
-pub enum Protocol {
-    Tcp,
-    Udp,
-    Sctp,
-}
-
-impl Protocol {
-    /// The API's name; TCP if there is none.
-    pub fn parse(name: &str) -> Option<Self> {
-        match name {
-            "" | "TCP" => Some(Self::Tcp),
-            "UDP" => Some(Self::Udp),
-            "SCTP" => Some(Self::Sctp),
-            _ => None,
-        }
-    }
-
-    /// Its name in OVN's matches.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Tcp => "tcp",
-            Self::Udp => "udp",
-            Self::Sctp => "sctp",
-        }
-    }
-}
 
 /// To pods, or from pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -109,6 +81,19 @@ pub enum Peer {
     },
     /// Addresses: of a network, without some.
     Block(IpNet, BTreeSet<IpNet>),
+}
+
+impl Peer {
+    /// Whether an address is in it; `None` if it is not by address.
+    pub fn contains(&self, address: IpAddr) -> Option<bool> {
+        match self {
+            Self::Block(net, except) => {
+                let is_excepted = || except.iter().any(|it| it.contains(&address));
+                Some(net.contains(&address) && !is_excepted())
+            }
+            Self::Pods { .. } => None,
+        }
+    }
 }
 
 impl fmt::Display for Peer {
@@ -357,7 +342,7 @@ impl Reader {
     }
 
     fn port(&mut self, port: &api::PolicyPort) -> Result<Ports, String> {
-        let protocol = Protocol::parse(&port.protocol)
+        let protocol = Protocol::named(&port.protocol)
             .ok_or_else(|| format!("protocol: {:?} is not known", port.protocol))?;
         let number = |field: &str, number: i64| match u16::try_from(number) {
             Ok(number) if number > 0 => Ok(number),
@@ -413,7 +398,7 @@ impl Selected {
     pub fn of(pod: &api::Pod) -> Self {
         let ports = pod.spec.ports().filter(|port| !port.name.is_empty());
         let ports = ports.filter_map(|port| {
-            let protocol = Protocol::parse(&port.protocol)?;
+            let protocol = Protocol::named(&port.protocol)?;
             let number = port.container_port.and_then(|it| it.try_into().ok())?;
             let name = port.name.as_str().into();
             Some((NamedPort { protocol, name }, number))

@@ -3,12 +3,13 @@ use std::net::IpAddr;
 use std::str::FromStr;
 
 use ipnet::IpNet;
+use podwire_cluster::service::Protocol;
 use podwire_ovs::nb::Table;
 use podwire_ovs::replica::Db;
 
 use super::trace::{Packet, trace};
 use super::{ToolError, View};
-use crate::cluster::policy::{Direction, Protocol};
+use crate::cluster::policy::Direction;
 use crate::cluster::{Cluster, Name, ObjectName, Pod};
 use crate::config::Config;
 use crate::ipam::{self, Had, Mac, mac, nth};

@@ -24,6 +24,7 @@ use crate::ipam::nth;
 use crate::members::Member;
 use index::member;
 use matching::{Family, blocks, ports};
+use members::set_name;
 
 pub use index::{Namespaces, Policies, Subject, candidate};
 pub use members::{Candidate, PeerSet};
@@ -192,6 +193,13 @@ pub struct Compiled {
     pub named: BTreeSet<(NamedPort, u16)>,
 }
 
+impl Compiled {
+    /// Whether it has the port group of the pods that it selects.
+    fn has_group(&self, group: &str) -> bool {
+        self.rows.first().is_some_and(|row| row.name == *group)
+    }
+}
+
 /// The numbers that containers give a port: of the pods that a policy selects (None), or of those
 /// in a set.
 pub type Numbers<'a> = &'a dyn Fn(Option<&PeerSet>, &NamedPort) -> BTreeSet<u16>;
@@ -300,9 +308,10 @@ impl Compiler<'_> {
     }
 
     fn set(&mut self, direction: Direction, set: PeerSet) -> Vec<(String, String)> {
+        let id = set.id();
         let all = Family::BOTH.map(|family| {
             let field = matching::address(direction, family);
-            let of = format!("{field} == ${}", set.name(family));
+            let of = format!("{field} == ${}", set_name(&id, family));
             (format!("pods-{}", family.name()), of)
         });
         self.found.sets.insert(set);
@@ -319,8 +328,7 @@ impl Compiler<'_> {
     ) {
         let (namespace, name) = self.policy;
         let own = policy_group(namespace, name);
-        let has_group = self.found.rows.iter().any(|row| row.name == *own);
-        if group == own && !has_group {
+        if group == own && !self.found.has_group(&own) {
             let ids = policy_ids(namespace, name);
             self.found.rows.insert(0, row(Table::PortGroup, ids));
         }
@@ -342,10 +350,10 @@ impl Compiler<'_> {
 }
 
 /// The rows of a set of peers.
-pub fn peers(set: &PeerSet) -> Vec<Row> {
+fn peers(id: &str, set: &PeerSet) -> Vec<Row> {
     let rows = Family::BOTH.map(|family| {
         let mut row = row(Table::AddressSet, set.ids(family));
-        row.name = set.name(family);
+        row.name = set_name(id, family).to_string();
         row
     });
     rows.into()

@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use ipnet::IpNet;
+use podwire_cluster::service::Protocol;
 use podwire_cluster::{Name, ObjectName, api};
 use podwire_controller::cluster::Pod;
-use podwire_controller::cluster::policy::{Direction, Policy, Protocol};
+use podwire_controller::cluster::policy::{Direction, Policy};
 use podwire_controller::want::policy::{
     Connection, Namespaces, Policies, Subject, Verdict, candidate,
 };
@@ -199,7 +200,7 @@ impl Rows {
             let (id, pod) = self.pods.get_key_value(self.ports.get(&address)?)?;
             Some(candidate(id, pod, &self.namespaces))
         };
-        let protocol = Protocol::parse(packet.protocol).unwrap();
+        let protocol = Protocol::named(packet.protocol).unwrap();
         let ends = [
             (Direction::Egress, packet.from, packet.to),
             (Direction::Ingress, packet.to, packet.from),

@@ -48,15 +48,19 @@ impl State {
         self.members.set(key, members);
         // A group that was removed, and is made anew.
         for row in rows.iter().filter(|row| row.table.members().is_some()) {
-            let group = Group {
-                table: row.table,
-                name: row.name.as_str().into(),
-            };
-            for member in self.members.of(&group) {
-                plan.join(&group, member);
-            }
+            self.join_all(plan, row.table, row.name.as_str());
         }
         Ok(())
+    }
+
+    /// Adds what all keys contribute to a group, which it returns.
+    fn join_all(&self, plan: &mut Plan<'_>, table: Table, name: &str) -> Group {
+        let name = name.into();
+        let group = Group { table, name };
+        for member in self.members.of(&group) {
+            plan.join(&group, member);
+        }
+        group
     }
 
     /// Has all groups compared: with the key that this returns.
@@ -103,13 +107,7 @@ impl State {
             let Some(name) = row.str("name").filter(|_| !self.is_unknown(&owner)) else {
                 continue;
             };
-            let group = Group {
-                table,
-                name: name.into(),
-            };
-            for member in self.members.of(&group) {
-                plan.join(&group, member);
-            }
+            let group = self.join_all(plan, table, name);
             let is_wanted =
                 |member: &str| self.members.contains(&group, member) || kept.contains(member);
             plan.leave_all_but(table, row, is_wanted);

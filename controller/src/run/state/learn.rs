@@ -8,7 +8,7 @@ use podwire_cluster::service::{Service, Slice};
 
 use super::State;
 use crate::cluster::policy::Policy;
-use crate::cluster::{Cluster, Name, Node, ObjectName, Pod};
+use crate::cluster::{Cluster, Name, Node, ObjectName, Pod, of_namespace};
 use crate::key::{Key, Of};
 use crate::run::kinds::KINDS;
 use crate::run::watch::{Change, Known};
@@ -74,7 +74,8 @@ impl State {
         if self.cluster.namespaces.get(&name) == labels.as_ref() {
             return;
         }
-        let pods = self.cluster.pods_of(&name).cloned().map(Key::pod);
+        let pods = of_namespace(&self.cluster.pods, &name);
+        let pods = pods.map(|(id, _)| Key::pod(id.clone()));
         self.dirty.extend(pods);
         set(&mut self.cluster.namespaces, name, labels);
         self.policies.namespace_changed();

@@ -6,9 +6,11 @@ use std::net::IpAddr;
 use podwire_cluster::{Labels, Name, ObjectName, Selectors};
 use podwire_ovs::nb::Table;
 
+use super::matching::Family;
+use super::members::set_name;
 use super::{Candidate, Compiled, PeerSet, isolated_group, named_group, policy, policy_group};
-use crate::cluster::Pod;
 use crate::cluster::policy::{Direction, NamedPort, Policy, Selected};
+use crate::cluster::{Pod, of_namespace};
 use crate::key::{Key, Of};
 use crate::members::{Group, Member};
 use crate::want::Row;
@@ -19,10 +21,16 @@ type Pods = BTreeMap<ObjectName, Pod>;
 /// The labels of all namespaces.
 pub type Namespaces = BTreeMap<Name, Labels>;
 
+/// Policies with their rows.
+type Known = BTreeMap<ObjectName, (Policy, Compiled)>;
+
+/// Policies, and none for those that are gone.
+type Changed = BTreeMap<ObjectName, Option<Policy>>;
+
 /// All policies with their rows.
 #[derive(Clone, Debug, Default)]
 pub struct Policies {
-    known: BTreeMap<ObjectName, (Policy, Compiled)>,
+    known: Known,
     /// The sets of all rules, by their ids, each with the number of policies that use it.
     sets: BTreeMap<Name, (PeerSet, usize)>,
     /// Their ids by the pods that they can have.
@@ -30,7 +38,7 @@ pub struct Policies {
     /// Those whose rows depend on the numbers of ports that pods name.
     with_names: BTreeMap<Name, BTreeSet<ObjectName>>,
     /// What changed since [`Policies::refresh`].
-    changed: BTreeMap<ObjectName, Option<Policy>>,
+    changed: Changed,
 }
 
 /// What has rows, or members, because of policies.
@@ -76,8 +84,7 @@ impl Policies {
     }
 
     fn compiled(&self, namespace: &str) -> impl Iterator<Item = (&Name, &Policy, &Compiled)> {
-        let all = self.known.range((Name::from(namespace), Name::default())..);
-        let own = all.take_while(move |((of, _), _)| of == namespace);
+        let own = of_namespace(&self.known, namespace);
         own.map(|((_, name), (policy, compiled))| (name, policy, compiled))
     }
 
@@ -99,25 +106,15 @@ impl Policies {
         }
         let ports = before.into_iter().chain(after).flat_map(|it| &it.ports);
         let names: BTreeSet<&Name> = ports.map(|(named, _)| &named.name).collect();
-        for name in names {
-            for id in self.with_names.get(name).into_iter().flatten() {
-                if let Some((policy, _)) = self.known.get(id) {
-                    let same = || Some(policy.clone());
-                    self.changed.entry(id.clone()).or_insert_with(same);
-                }
-            }
-        }
+        let ids = names.iter().filter_map(|name| self.with_names.get(*name));
+        again(&self.known, &mut self.changed, ids.flatten());
     }
 
     /// The labels of a namespace changed: what policies make of the ports that pods name may be
     /// others.
     pub fn namespace_changed(&mut self) {
-        for id in self.with_names.values().flatten() {
-            if let Some((policy, _)) = self.known.get(id) {
-                let same = || Some(policy.clone());
-                self.changed.entry(id.clone()).or_insert_with(same);
-            }
-        }
+        let ids = self.with_names.values().flatten();
+        again(&self.known, &mut self.changed, ids);
     }
 
     /// Brings the rows in line with what changed. Returns those whose rows or members differ.
@@ -152,14 +149,12 @@ impl Policies {
                     .map_or(none.clone(), |(_, compiled)| compiled.sets.clone())
             };
             let (old, new) = (sets(&before), sets(&compiled));
-            for set in new.difference(&old) {
-                if self.add(set) {
-                    keys.extend(members_of(set, pods, namespaces));
-                    keys.insert(Subject::Peers(set.id()));
-                }
-            }
-            for set in old.difference(&new) {
-                if self.drop(set) {
+            for set in new.symmetric_difference(&old) {
+                let is_first_or_last = match new.contains(set) {
+                    true => self.add(set),
+                    false => self.drop(set),
+                };
+                if is_first_or_last {
                     keys.extend(members_of(set, pods, namespaces));
                     keys.insert(Subject::Peers(set.id()));
                 }
@@ -223,7 +218,7 @@ impl Policies {
     /// The rows of a set.
     pub fn peers_rows(&self, id: &Name) -> Vec<Row> {
         let set = self.sets.get(id);
-        set.map_or_else(Vec::new, |(set, _)| super::peers(set))
+        set.map_or_else(Vec::new, |(set, _)| super::peers(id, set))
     }
 
     /// The rows of a namespace.
@@ -251,7 +246,7 @@ impl Policies {
                 .filter(|it| policy.rules(*it).is_some());
             found.extend(isolating.map(|it| group(isolated_group(namespace, it))));
             let own = policy_group(namespace, name);
-            if compiled.rows.iter().any(|row| row.name == *own) {
+            if compiled.has_group(&own) {
                 found.insert(group(own));
             }
             let named = compiled
@@ -265,14 +260,25 @@ impl Policies {
         let ids = self
             .by_pods
             .candidates(namespace, pod.namespace_labels, labels);
-        for (set, _) in ids.into_iter().filter_map(|id| self.sets.get(id)) {
+        let sets = ids.into_iter().filter_map(|id| self.sets.get_key_value(id));
+        for (id, (set, _)) in sets {
             let own = addresses.iter().filter(|address| set.has(pod, **address));
             found.extend(own.map(|address| {
-                let text = address.to_string().into();
-                member(Table::AddressSet, set.name_for(*address), text)
+                let name = set_name(id, Family::of(*address));
+                member(Table::AddressSet, name, address.to_string().into())
             }));
         }
         found
+    }
+}
+
+/// Has policies compiled again that have not changed themselves.
+fn again<'a>(known: &Known, changed: &mut Changed, ids: impl Iterator<Item = &'a ObjectName>) {
+    for id in ids {
+        if let Some((policy, _)) = known.get(id) {
+            let same = || Some(policy.clone());
+            changed.entry(id.clone()).or_insert_with(same);
+        }
     }
 }
 
@@ -294,31 +300,15 @@ fn compile(id: &ObjectName, of: &Policy, pods: &Pods, namespaces: &Namespaces) -
     policy(namespace, name, of, &numbers)
 }
 
-fn of_namespace<'a>(
-    pods: &'a Pods,
-    namespace: &Name,
-) -> impl Iterator<Item = (&'a ObjectName, &'a Pod)> {
-    let from = (namespace.clone(), Name::default());
-    let namespace = namespace.clone();
-    pods.range(from..)
-        .take_while(move |((of, _), _)| *of == namespace)
-}
-
 fn members_of(set: &PeerSet, pods: &Pods, namespaces: &Namespaces) -> BTreeSet<Subject> {
-    let may = |(id, pod): &(&ObjectName, &Pod)| set.may_match(&candidate(id, pod, namespaces));
-    match set.namespaces(namespaces) {
-        Some(own) => own
-            .iter()
-            .flat_map(|namespace| of_namespace(pods, namespace))
-            .filter(may)
-            .map(|(id, _)| Subject::Pod(id.clone()))
-            .collect(),
-        None => pods
-            .iter()
-            .filter(may)
-            .map(|(id, _)| Subject::Pod(id.clone()))
-            .collect(),
-    }
+    let own: Vec<(&ObjectName, &Pod)> = match set.namespaces(namespaces) {
+        Some(own) => own.iter().flat_map(|it| of_namespace(pods, it)).collect(),
+        None => pods.iter().collect(),
+    };
+    own.into_iter()
+        .filter(|(id, pod)| set.may_match(&candidate(id, pod, namespaces)))
+        .map(|(id, _)| Subject::Pod(id.clone()))
+        .collect()
 }
 
 /// A pod, for [`Policies::members`].

@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use ipnet::IpNet;
+use podwire_cluster::service::Protocol;
 
-use crate::cluster::policy::{Direction, Peer, Ports, Protocol, pieces};
+use crate::cluster::policy::{Direction, Peer, Ports, pieces};
 
 /// A family of addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

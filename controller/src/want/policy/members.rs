@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use ipnet::IpNet;
 use podwire_cluster::{Labels, Name, Place, Within};
 
 use super::Ids;
@@ -32,6 +31,22 @@ pub struct Candidate<'a> {
     pub selected: &'a Selected,
 }
 
+impl Candidate<'_> {
+    /// Whether selectors select it.
+    pub(super) fn is_in(&self, peer: &Peer) -> bool {
+        let Peer::Pods { namespaces, pods } = peer else {
+            return false;
+        };
+        let in_namespace = match namespaces {
+            Namespaces::Own(name) => name == self.namespace,
+            Namespaces::Matching(selector) => {
+                self.namespace_labels.is_some_and(|it| selector.matches(it))
+            }
+        };
+        in_namespace && pods.matches(&self.selected.labels)
+    }
+}
+
 impl PeerSet {
     /// The pods among some peers, if there can be any. Networks need no set.
     pub(super) fn of(peers: &BTreeSet<Peer>) -> Option<Self> {
@@ -54,40 +69,18 @@ impl PeerSet {
     /// Whether an address of a pod is in it.
     pub fn has(&self, pod: &Candidate<'_>, address: IpAddr) -> bool {
         let port = self.port.as_ref();
-        port.is_none_or(|port| pod.selected.ports.contains(port)) && self.matches(pod, address)
-    }
-
-    fn matches(&self, pod: &Candidate<'_>, address: IpAddr) -> bool {
-        self.any(pod, |net, except| {
-            net.contains(&address) && !except.iter().any(|net| net.contains(&address))
-        })
+        port.is_none_or(|port| pod.selected.ports.contains(port))
+            && self.any(|it| it.contains(address).unwrap_or_else(|| pod.is_in(it)))
     }
 
     /// Whether a pod can be in it, whatever its addresses and the numbers of its ports.
     pub(super) fn may_match(&self, pod: &Candidate<'_>) -> bool {
-        self.any(pod, |_, _| true)
+        self.any(|it| matches!(it, Peer::Block(..)) || pod.is_in(it))
     }
 
-    fn any(
-        &self,
-        pod: &Candidate<'_>,
-        in_block: impl Fn(&IpNet, &BTreeSet<IpNet>) -> bool,
-    ) -> bool {
-        let Some(peers) = &self.peers else {
-            return true;
-        };
-        peers.iter().any(|peer| match peer {
-            Peer::Pods { namespaces, pods } => {
-                let in_namespace = match namespaces {
-                    Namespaces::Own(name) => name == pod.namespace,
-                    Namespaces::Matching(selector) => {
-                        pod.namespace_labels.is_some_and(|it| selector.matches(it))
-                    }
-                };
-                in_namespace && pods.matches(&pod.selected.labels)
-            }
-            Peer::Block(net, except) => in_block(net, except),
-        })
+    fn any(&self, is_in: impl Fn(&Peer) -> bool) -> bool {
+        let peers = self.peers.as_ref();
+        peers.is_none_or(|peers| peers.iter().any(is_in))
     }
 
     /// The namespaces whose pods it can have; `None` for all.
@@ -139,19 +132,14 @@ impl PeerSet {
         u64::from_be_bytes(bytes).to_string().into()
     }
 
-    /// The name of its row for the addresses of a family.
-    pub(super) fn name(&self, family: Family) -> String {
-        format!("a{}_{}", self.id(), family.name())
-    }
-
-    /// The name of its row with an address.
-    pub fn name_for(&self, address: IpAddr) -> Name {
-        self.name(Family::of(address)).into()
-    }
-
     pub(super) fn ids(&self, family: Family) -> Ids {
         Ids::new("PodSelector", self.to_string()).and("ip-family", family.name())
     }
+}
+
+/// The name of a set's row for the addresses of a family.
+pub(super) fn set_name(id: &str, family: Family) -> Name {
+    format!("a{id}_{}", family.name()).into()
 }
 
 /// In the form of selectors.

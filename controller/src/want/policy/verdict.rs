@@ -4,9 +4,10 @@ use std::fmt;
 use std::net::IpAddr;
 
 use podwire_cluster::Name;
+use podwire_cluster::service::Protocol;
 
-use super::{Candidate, PeerSet, Policies};
-use crate::cluster::policy::{Direction, Peer, Ports, Protocol, Rule};
+use super::{Candidate, Policies};
+use crate::cluster::policy::{Direction, Ports, Rule};
 
 /// A connection of a pod.
 #[derive(Clone, Copy, Debug)]
@@ -81,15 +82,9 @@ impl Connection<'_> {
         });
         by_port
             && rule.peers.as_ref().is_none_or(|peers| {
-                peers.iter().any(|peer| match peer {
-                    Peer::Block(net, except) => {
-                        net.contains(&self.address)
-                            && !except.iter().any(|it| it.contains(&self.address))
-                    }
-                    Peer::Pods { .. } => self.other.as_ref().is_some_and(|pod| {
-                        let set = PeerSet::of(&[peer.clone()].into());
-                        set.is_some_and(|set| set.has(pod, self.address))
-                    }),
+                peers.iter().any(|peer| {
+                    let is_in = || self.other.as_ref().is_some_and(|pod| pod.is_in(peer));
+                    peer.contains(self.address).unwrap_or_else(is_in)
                 })
             })
     }
