@@ -12,9 +12,8 @@ use podwire::config::{self, AgentCommand, OvnkubeCommand, RoleLine};
 use podwire::install::probe::{self, ProbeArgs};
 use podwire::install::{self, InstallArgs, UninstallArgs};
 use podwire::ipam::spawner;
-use podwire::service::Manager;
 use podwire::tools::{self, Tool};
-use podwire_daemon::lockdown;
+use podwire_daemon::{Manager, lockdown};
 
 /// Wires Kubernetes pods to Open vSwitch and OVN
 #[derive(Debug, Parser)]
@@ -120,10 +119,8 @@ fn node(command: podwire_node::NodeCommand, role: Option<RoleLine>) -> ExitCode 
     };
     match Manager::from_environment() {
         Ok(manager) => {
-            let tell = |state: &str| manager.notify(state);
             let surroundings = podwire_node::Surroundings {
-                tell: &tell,
-                watchdog: manager.watchdog(),
+                manager: &manager,
                 origin: &origin,
             };
             podwire_node::main(command, &surroundings)

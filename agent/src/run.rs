@@ -11,9 +11,8 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use nix::sys::signal::SigSet;
-use podwire_daemon::http;
 use podwire_daemon::lockdown::LockdownError;
-use podwire_daemon::process::raise_descriptor_limit;
+use podwire_daemon::{Manager, http, process};
 use podwire_netns::{self as netns, Netlink, RealTime};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
@@ -32,7 +31,7 @@ use crate::pods::sources::Sources;
 use crate::ports::Ports;
 use crate::reconcile::{Configuration, Uplink};
 use crate::server::socket::{AgentSocket, RunDir, SocketError};
-use crate::service::{self, InheritedError, Manager};
+use crate::service::{self, InheritedError};
 use crate::{install, reconcile, server};
 use privileges::privileges;
 use role::Role;
@@ -131,10 +130,7 @@ pub fn agent(command: AgentCommand, role: Option<RoleCommand>) -> Result<(), Sta
 
 /// The MTU that pods would get without a setting.
 fn detect(loaded: &Loaded) -> Option<(u32, String)> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .ok()?;
+    let runtime = process::runtime().ok()?;
     let uplink = runtime.block_on(Uplink::find(&loaded.config))?;
     Some((uplink.fits(), uplink.to_string()))
 }
@@ -145,19 +141,19 @@ fn serve(
     configuration: Configuration,
     role: Option<RoleCommand>,
 ) -> Result<(), StartError> {
-    let process = |step| move |source| StartError::Process { step, source };
+    let failed = |step| move |source| StartError::Process { step, source };
     // A parent may have blocked signals, and then SIGTERM would never arrive; threads inherit this
     // one's mask.
     SigSet::empty()
         .thread_set_mask()
-        .map_err(|errno| process("unblock signals")(errno.into()))?;
+        .map_err(|errno| failed("unblock signals")(errno.into()))?;
     // While there is one thread, and before a child could inherit it.
     let inherited = service::inherited_listener(&config.socket)?;
     let role = role.as_ref().map(Role::start).transpose();
-    let role = role.map_err(process("start the node role"))?;
-    let manager = Manager::from_environment().map_err(process("reach the service manager"))?;
+    let role = role.map_err(failed("start the node role"))?;
+    let manager = Manager::from_environment().map_err(failed("reach the service manager"))?;
     // Each pod being wired holds a few.
-    raise_descriptor_limit().map_err(process("raise the limit of open files"))?;
+    process::raise_descriptor_limit().map_err(failed("raise the limit of open files"))?;
     let run_dir = match config.standby {
         true => RunDir::open_when_free(&config.run_dir)?,
         false => RunDir::open(&config.run_dir)?,
@@ -169,7 +165,7 @@ fn serve(
     let metrics_listener = config.metrics_address.map(listen_for_metrics).transpose()?;
     // The spawner is forked while there is one thread; the netlink threads come before tokio's.
     let plugins = config.runtime.plugin_directories();
-    let spawner = Spawner::start(plugins).map_err(process("start the spawner of ipam plugins"))?;
+    let spawner = Spawner::start(plugins).map_err(failed("start the spawner of ipam plugins"))?;
     let real_time = (!config.power.no_realtime).then(RealTime::take).transpose();
     let real_time = real_time.unwrap_or_else(|errno| {
         tracing::info!(
@@ -185,20 +181,17 @@ fn serve(
     let netlink = Netlink::start(real_time)?;
     // One thread: an ADD is a chain of short steps between waits, and a switch to another thread
     // costs more than a step.
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(process("start the runtime"))?;
+    let runtime = process::runtime().map_err(failed("start the runtime"))?;
     runtime.block_on(async {
         // Kept until the end, because it holds the lock of the run directory.
         let mut socket = match inherited {
             Some(listener) => AgentSocket::inherited(run_dir, &config.socket, listener)
-                .map_err(process("serve the service manager's socket"))?,
+                .map_err(failed("serve the service manager's socket"))?,
             None => AgentSocket::make(run_dir, &config.socket)?,
         };
         let stop = CancellationToken::new();
         stop_on_signal(stop.clone())?;
-        let hangup = signal(SignalKind::hangup()).map_err(process("watch signals"))?;
+        let hangup = signal(SignalKind::hangup()).map_err(failed("watch signals"))?;
         let ports = Ports::connect(&config);
         let live = watch::Sender::new(config.live.clone());
         let metrics = Arc::new(Metrics::default());
@@ -208,7 +201,7 @@ fn serve(
             flows: Flows::keep(ports.clone(), &config, live.subscribe()),
             connections: Connections::keep(ports.clone(), netlink.clone()),
             last_holders: LastHolders::default(),
-            spawner: spawner.connect().map_err(process("watch the spawner"))?,
+            spawner: spawner.connect().map_err(failed("watch the spawner"))?,
             sources: Sources::start(&config.sources),
             uplink_mtu: watch::Sender::new(None),
             lines: Lines::default(),
@@ -230,7 +223,7 @@ fn serve(
         tokio::spawn(configuration.follow(Arc::clone(&node), hangup));
         tokio::spawn(notify_manager(Arc::clone(&node), manager, stop.clone()));
         let role = role.map(|role| role.watch(stop.clone())).transpose();
-        let role = role.map_err(process("watch the node role"))?;
+        let role = role.map_err(failed("watch the node role"))?;
         spawn_keepers(&node, &stop);
         tracing::info!(
             socket = %node.config.socket.display(),
@@ -291,12 +284,12 @@ fn listen_for_metrics(address: SocketAddr) -> Result<TcpListener, StartError> {
 
 /// Reports the agent's state and liveness to the service manager until the agent ends.
 async fn notify_manager(node: Arc<Node>, manager: Manager, stop: CancellationToken) {
-    manager.serving();
+    manager.notify("READY=1\nSTATUS=serving; not yet ready for an ADD");
     let told = async {
         node.settled().await;
-        manager.status("serving");
+        manager.notify("STATUS=serving");
         stop.cancelled().await;
-        manager.stopping();
+        manager.notify("STOPPING=1\nSTATUS=ending; pods keep their network");
         std::future::pending::<()>().await;
     };
     tokio::select! {
@@ -306,21 +299,12 @@ async fn notify_manager(node: Arc<Node>, manager: Manager, stop: CancellationTok
 }
 
 fn stop_on_signal(stop: CancellationToken) -> Result<(), StartError> {
-    let watch = |kind| {
-        signal(kind).map_err(|source| StartError::Process {
-            step: "watch signals",
-            source,
-        })
-    };
-    let (mut terminate, mut interrupt) = (
-        watch(SignalKind::terminate())?,
-        watch(SignalKind::interrupt())?,
-    );
+    let asked = process::asked_to_end().map_err(|source| StartError::Process {
+        step: "watch signals",
+        source,
+    })?;
     tokio::spawn(async move {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
+        asked.await;
         stop.cancel();
     });
     Ok(())

@@ -1,9 +1,11 @@
 //! The command line.
 
+use podwire_daemon::output::OutputArgs;
+
 use crate::cluster::ObjectName;
 use crate::config::Config;
 use crate::keys::KeysArgs;
-use crate::tools::{Format, Target};
+use crate::tools::Target;
 
 /// Assigns subnets to nodes and addresses to pods, and writes OVN's logical network
 #[derive(Clone, Debug, clap::Parser)]
@@ -36,17 +38,7 @@ impl Arguments {
 #[derive(Clone, Debug, clap::Subcommand)]
 pub enum Command {
     /// Show the leader, the number of objects, pending changes and problems
-    Status {
-        /// text, or json or yaml for programs
-        #[arg(
-            short,
-            long,
-            value_name = "FORMAT",
-            default_value = "text",
-            hide_possible_values = true
-        )]
-        output: Format,
-    },
+    Status(OutputArgs),
     /// Explain the state of an object
     Explain {
         /// The object.

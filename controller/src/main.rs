@@ -2,7 +2,6 @@
 
 #![forbid(unsafe_code)]
 
-use std::io::IsTerminal as _;
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, FromArgMatches as _};
@@ -11,20 +10,15 @@ use podwire_controller::config::{Config, addresses};
 use podwire_controller::keys;
 use podwire_controller::run::{Reporter, run};
 use podwire_controller::tools::{self, Question};
-use tokio::signal::unix::{SignalKind, signal};
+use podwire_daemon::output::OutputArgs;
+use podwire_daemon::process;
 use tracing::info;
-use tracing_subscriber::EnvFilter;
 
 fn main() -> ExitCode {
     let given = Arguments::command().get_matches();
     let arguments = Arguments::from_arg_matches(&given).unwrap_or_else(|error| error.exit());
     let config = &arguments.config;
-    let filter = EnvFilter::new(&config.log);
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal())
-        .init();
+    process::log_to_stderr(&config.log);
     if arguments.leads() {
         info!(servers = addresses(&given), "starting");
         let privileges = match config.privileges() {
@@ -38,10 +32,7 @@ fn main() -> ExitCode {
     }
     // One thread: the work for a pod passes through several tasks, and each change of threads would
     // have to wait for a processor.
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build();
-    match runtime {
+    match process::runtime() {
         Ok(runtime) => runtime.block_on(answer(arguments)),
         Err(error) => failed(&format!("start the asynchronous runtime: {error}")),
     }
@@ -52,7 +43,7 @@ async fn answer(arguments: Arguments) -> ExitCode {
     let answer = match arguments.command {
         None if arguments.dry_run => tools::dry_run(&config).await.map(|text| (text, true)),
         None => return lead(config).await,
-        Some(Command::Status { output }) => tools::status(&config, output).await,
+        Some(Command::Status(OutputArgs { output })) => tools::status(&config, output).await,
         Some(Command::Explain {
             object: Object::Pod { pod, to, port },
         }) => {
@@ -77,24 +68,11 @@ async fn answer(arguments: Arguments) -> ExitCode {
 }
 
 async fn lead(config: Config) -> ExitCode {
-    let ended = match (
-        signal(SignalKind::terminate()),
-        signal(SignalKind::interrupt()),
-    ) {
-        (Ok(mut terminate), Ok(mut interrupt)) => {
-            let shutdown = async move {
-                tokio::select! {
-                    _ = terminate.recv() => {}
-                    _ = interrupt.recv() => {}
-                }
-            };
-            run(config, &Reporter::default(), shutdown).await
-        }
-        (Err(error), _) | (_, Err(error)) => {
-            return failed(&format!("signals can't be received: {error}"));
-        }
+    let shutdown = match process::asked_to_end() {
+        Ok(shutdown) => shutdown,
+        Err(error) => return failed(&format!("signals can't be received: {error}")),
     };
-    match ended {
+    match run(config, &Reporter::default(), shutdown).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => failed(&error),
     }

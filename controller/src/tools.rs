@@ -5,13 +5,11 @@ mod explain;
 mod status;
 mod trace;
 
-use std::fmt::Display;
 use std::time::Duration;
 
 use podwire_apiserver::{Access, Unread};
 use podwire_ovs::client::{Client as Ovsdb, State as Connection, Version, WaitError};
 use podwire_ovs::transact::TransactError;
-use serde::Serialize;
 use tokio::time::{Instant, timeout_at};
 
 use crate::config::{Config, SettingError};
@@ -63,32 +61,7 @@ pub enum ToolError {
     Trace(String),
     /// The answer can't be encoded in the requested format.
     #[error("the answer as JSON or YAML: {0}")]
-    Format(String),
-}
-
-/// The format of an answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Format {
-    /// For people.
-    Text,
-    /// For programs.
-    Json,
-    /// The same as YAML.
-    Yaml,
-}
-
-impl Format {
-    fn show(self, answer: &(impl Serialize + Display)) -> Result<String, ToolError> {
-        let failed = |error: &dyn Display| ToolError::Format(error.to_string());
-        match self {
-            Self::Text => Ok(answer.to_string()),
-            Self::Json => match serde_json::to_string_pretty(answer) {
-                Ok(text) => Ok(text + "\n"),
-                Err(error) => Err(failed(&error)),
-            },
-            Self::Yaml => serde_saphyr::to_string(answer).map_err(|error| failed(&error)),
-        }
-    }
+    Format(std::io::Error),
 }
 
 /// Everything that a leader would know at its start.

@@ -4,4 +4,9 @@
 
 pub mod http;
 pub mod lockdown;
+mod manager;
+pub mod output;
 pub mod process;
+pub mod settings;
+
+pub use manager::Manager;

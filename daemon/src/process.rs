@@ -1,8 +1,11 @@
 //! The process itself.
 
-use std::io;
+use std::io::{self, IsTerminal as _};
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use tokio::runtime::Runtime;
+use tokio::signal::unix::{SignalKind, signal};
+use tracing_subscriber::EnvFilter;
 
 /// Raises the soft limit of open descriptors to the hard one.
 ///
@@ -11,4 +14,39 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 pub fn raise_descriptor_limit() -> io::Result<()> {
     let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
     Ok(setrlimit(Resource::RLIMIT_NOFILE, hard, hard)?)
+}
+
+/// Logs to standard error, in colour on a terminal; `filter` is a level, or filters such as
+/// `info,podwire_ovs=debug`.
+pub fn log_to_stderr(filter: &str) {
+    tracing_subscriber::fmt()
+        .with_env_filter(EnvFilter::new(filter))
+        .with_writer(io::stderr)
+        .with_ansi(io::stderr().is_terminal())
+        .init();
+}
+
+/// An asynchronous runtime of this one thread.
+///
+/// # Errors
+/// The kernel's.
+pub fn runtime() -> io::Result<Runtime> {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    builder.enable_all().build()
+}
+
+/// Completes when a signal asks the process to end. Otherwise a container's first process ignores
+/// such signals. To be called in a runtime.
+///
+/// # Errors
+/// The kernel's.
+pub fn asked_to_end() -> io::Result<impl Future<Output = ()>> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    Ok(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    })
 }

@@ -3,17 +3,18 @@
 mod cleanup;
 mod run;
 
-use std::io::Write as _;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
 use kube::Client;
 use podwire_apiserver::{Access, AccessError};
 use podwire_daemon::lockdown::LockdownError;
-use tokio::signal::unix::{SignalKind, signal};
+use podwire_daemon::output::{OutputArgs, show as say};
+use podwire_daemon::settings::SettingsError;
+use podwire_daemon::{Manager, process};
 use tokio::time::{Instant, timeout_at};
 
 use cleanup::CleanupArgs;
@@ -26,9 +27,7 @@ use crate::preflight::Preflight;
 use crate::record;
 use crate::role::role;
 use crate::servers::Server;
-use crate::settings::{
-    ApiArgs, FollowError, Given, PlaceArgs, Places, SettingsArgs, SettingsError,
-};
+use crate::settings::{ApiArgs, FollowError, Given, PlaceArgs, Places, SettingsArgs};
 use crate::show;
 use crate::southbound::SouthboundError;
 use crate::watch::Watch;
@@ -79,21 +78,8 @@ struct Wanted {
 struct ShowArgs {
     #[command(flatten)]
     wanted: Wanted,
-    /// text, or json for programs
-    #[arg(
-        short,
-        long,
-        value_name = "FORMAT",
-        default_value = "text",
-        hide_possible_values = true
-    )]
-    output: Format,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Format {
-    Text,
-    Json,
+    #[command(flatten)]
+    output: OutputArgs,
 }
 
 /// Why a command failed.
@@ -136,7 +122,7 @@ impl Wanted {
         self,
         surroundings: &Surroundings<'_>,
     ) -> Result<(Goal, Option<Access>, Places), Failure> {
-        let access = self.api.access();
+        let access = self.api.access()?;
         let mut settings = self.settings.check(access.is_some())?;
         let flags = [
             "--node-subnet",
@@ -193,10 +179,8 @@ impl Wanted {
 /// The process that started the command.
 #[derive(Clone, Copy)]
 pub struct Surroundings<'a> {
-    /// Passes a message to the service manager (sd_notify(3)).
-    pub tell: &'a dyn Fn(&str),
-    /// The interval of liveness messages (sd_watchdog_enabled(3)).
-    pub watchdog: Option<Duration>,
+    /// The service manager.
+    pub manager: &'a Manager,
     /// Returns the source of a flag's value, as text to append.
     pub origin: &'a dyn Fn(&str) -> String,
 }
@@ -207,10 +191,7 @@ pub fn main(command: NodeCommand, surroundings: &Surroundings<'_>) -> ExitCode {
         if let Verb::Run(arguments) = &command.verb {
             arguments.prepare(surroundings)?;
         }
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .map_err(Failure::Runtime)?;
+        let runtime = process::runtime().map_err(Failure::Runtime)?;
         runtime.block_on(command.verb.run(surroundings))
     };
     match run() {
@@ -250,11 +231,9 @@ impl Verb {
                 let run = run.filter(|role| role.runs);
                 let kept = record::read(&places.directory);
                 let (undos, run) = (journal.undos(), run.as_ref());
-                let text = match output {
-                    Format::Text => show::items(&look, undos, &kept, run),
-                    Format::Json => format!("{:#}\n", show::json(&look, undos, &kept, run)),
-                };
-                say(&text)?;
+                let answer = show::json(&look, undos, &kept, run);
+                let text = || show::items(&look, undos, &kept, run);
+                say(&output.output.encode(&answer, text)?)?;
                 let is_well = show::is_well(&look, run);
                 Ok(ExitCode::from(if is_well { 0 } else { TO_DO }))
             }
@@ -284,18 +263,8 @@ async fn look(goal: &Goal, places: &Places) -> Result<(Look, Journal), NodeError
     Ok((look, journal))
 }
 
-/// Completes when a signal asks the process to end. Otherwise a container's first process ignores
-/// such signals.
 fn ended() -> Result<impl Future<Output = ()>, Failure> {
-    let ends = |kind| signal(kind).map_err(Failure::Signals);
-    let mut terminate = ends(SignalKind::terminate())?;
-    let mut interrupt = ends(SignalKind::interrupt())?;
-    Ok(async move {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
-    })
+    process::asked_to_end().map_err(Failure::Signals)
 }
 
 /// Locks the journal; `stop` ends a process that waits for it.
@@ -338,10 +307,4 @@ fn report(done: &[crate::diff::Step], node: &Node) -> Result<ExitCode, Failure> 
     );
     say(&text)?;
     Ok(ExitCode::SUCCESS)
-}
-
-fn say(text: &str) -> std::io::Result<()> {
-    let mut out = std::io::stdout().lock();
-    out.write_all(text.as_bytes())?;
-    out.flush()
 }

@@ -54,7 +54,6 @@ mod wire;
 pub use command::{NodeCommand, Surroundings, main};
 pub use record::Restored;
 pub use role::{DIRECTORY, Role, role};
-pub use settings::{SettingsError, node_name};
 
 /// The link by which the host reaches the pod network: its management port, with the name that
 /// ovn-kubernetes and its tools use.

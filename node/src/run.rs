@@ -10,8 +10,9 @@ mod report;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
+use podwire_daemon::Manager;
 use tokio::task::{JoinError, JoinSet};
-use tokio::time::{Instant, Interval, sleep_until};
+use tokio::time::{Instant, sleep_until};
 use tracing::{error, info, warn};
 
 use crate::Surroundings;
@@ -60,7 +61,7 @@ pub(crate) async fn run(
         announced: None,
         writing: JoinSet::new(),
         unwritten: None,
-        manager: surroundings.tell,
+        manager: surroundings.manager,
         subnets_said: String::new(),
         conflicts: BTreeSet::new(),
         is_checked: false,
@@ -71,7 +72,7 @@ pub(crate) async fn run(
     };
     let mut stop = std::pin::pin!(stop);
     let mut changes = Changes::default();
-    let mut beat = surroundings.watchdog.map(tokio::time::interval);
+    let mut alive = std::pin::pin!(surroundings.manager.keep_alive());
     'running: loop {
         let again = reconciler.reconcile(changes).await?;
         let never = Instant::now() + RESTORE_WINDOW;
@@ -85,23 +86,14 @@ pub(crate) async fn run(
                     Changes::default()
                 }
                 () = sleep_until(again.unwrap_or(never)), if again.is_some() => Changes::default(),
-                () = tick(&mut beat) => {
-                    (surroundings.tell)("WATCHDOG=1");
-                    continue;
-                }
+                () = &mut alive => continue,
             };
         };
     }
-    (surroundings.tell)("STOPPING=1\nSTATUS=ending; everything stays as it is");
+    surroundings
+        .manager
+        .notify("STOPPING=1\nSTATUS=ending; everything stays as it is");
     Ok(())
-}
-
-/// Waits for the next liveness message to the service manager; without a watchdog, for ever.
-async fn tick(beat: &mut Option<Interval>) {
-    match beat {
-        Some(beat) => drop(beat.tick().await),
-        None => std::future::pending().await,
-    }
 }
 
 /// Waits until the API server reports something; without one, for ever.
@@ -128,7 +120,7 @@ struct Reconciler<'a> {
     writing: JoinSet<Result<usize, String>>,
     /// Why the last one failed.
     unwritten: Option<String>,
-    manager: &'a dyn Fn(&str),
+    manager: &'a Manager,
     /// The node's subnets as last logged.
     subnets_said: String,
     /// The conflicts of the last look.

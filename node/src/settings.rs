@@ -6,26 +6,19 @@ mod nets;
 mod ovn;
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use clap::ValueEnum;
 use ipnet::IpNet;
+pub(crate) use podwire_daemon::settings::{Mode, SettingsError};
+use podwire_daemon::settings::{bad, node_name};
 use podwire_ovs::client::{Remote, TlsKeys};
 
 pub(crate) use args::{ApiArgs, PlaceArgs, SettingsArgs};
 pub(crate) use follow::{FollowError, Given};
 use nets::{check_apart, nets};
 pub(crate) use nets::{check_subnets, least_mtu};
-
-/// The control plane of the pod network.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Mode {
-    /// ovn-controller, and a controller of the cluster.
-    Ovn,
-    /// Each node by itself.
-    Plain,
-}
 
 /// Another node, and how plain mode reaches its pods.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -98,26 +91,6 @@ pub(crate) struct Places {
     pub(crate) directory: PathBuf,
 }
 
-/// A flag with an invalid value.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{flag} {value}: {problem}")]
-pub struct SettingsError {
-    /// The flag.
-    pub flag: &'static str,
-    /// Its value.
-    pub value: String,
-    /// What is valid.
-    pub problem: String,
-}
-
-fn bad(flag: &'static str, value: &str, problem: impl Into<String>) -> SettingsError {
-    SettingsError {
-        flag,
-        value: value.to_owned(),
-        problem: problem.into(),
-    }
-}
-
 impl SettingsArgs {
     /// Checks the flags, each by itself and against the others. With `by_api`, the node's subnets
     /// may come later.
@@ -152,10 +125,6 @@ impl SettingsArgs {
                 "expected a port of UDP, 1 to 65535",
             ));
         }
-        if let Some(remote) = &self.ovn_remote {
-            Remote::parse_list(remote)
-                .map_err(|error| bad("--ovn-remote", remote, error.to_string()))?;
-        }
         Ok(Settings {
             mode: self.mode,
             node_name: node_name(self.node_name)?,
@@ -172,7 +141,7 @@ impl SettingsArgs {
             encap_port: self.encap_port,
             bridge_mappings: ovn::bridge_mappings(&self.bridge_mappings, &self.bridge)?,
             ovn_options: ovn::options(&self.ovn_options)?,
-            ovn_remote: self.ovn_remote,
+            ovn_remote: self.southbound.ovn_remote,
             tls,
             tuning: Tuning {
                 cpus: self.ovs_cpus.as_deref().map(cpus).transpose()?,
@@ -214,41 +183,31 @@ fn threads(flag: &'static str, number: Option<u16>) -> Result<Option<u16>, Setti
 }
 
 impl SettingsArgs {
-    /// The three files, which must exist, or none.
+    /// The three files, or none.
     fn tls(&self) -> Result<Option<TlsKeys>, SettingsError> {
-        let files = [
-            ("--ovn-private-key", &self.ovn_private_key),
-            ("--ovn-certificate", &self.ovn_certificate),
-            ("--ovn-ca-cert", &self.ovn_ca_cert),
-        ];
-        for (flag, file) in &files {
-            match file {
-                None if files.iter().any(|(_, file)| file.is_some()) => {
-                    return Err(bad(flag, "is missing", "the three files go together"));
-                }
-                // ovs-vswitchd and ovn-controller open it later, from another working directory.
-                Some(file) if !file.is_absolute() || !file.is_file() => {
-                    let problem = "expected the absolute path of a file that is there \
-                                   (podwire-controller keys makes it)";
-                    return Err(bad(flag, &file.display().to_string(), problem));
-                }
-                _ => {}
+        let tls = self.southbound.check()?;
+        let files = tls.iter().flat_map(|keys| {
+            [
+                ("--ovn-private-key", &keys.private_key),
+                ("--ovn-certificate", &keys.certificate),
+                ("--ovn-ca-cert", &keys.ca_certificate),
+            ]
+        });
+        for (flag, file) in files {
+            // ovs-vswitchd and ovn-controller open it later, from another working directory.
+            if !file.is_absolute() || !file.is_file() {
+                let problem = "expected the absolute path of a file that is there \
+                               (podwire-controller keys makes it)";
+                return Err(bad(flag, &file.display().to_string(), problem));
             }
         }
-        Ok(match files.map(|(_, file)| file.clone()) {
-            [Some(private_key), Some(certificate), Some(ca_certificate)] => Some(TlsKeys {
-                private_key,
-                certificate,
-                ca_certificate,
-            }),
-            _ => None,
-        })
+        Ok(tls)
     }
 
     fn check_mode(&self, by_api: bool) -> Result<(), SettingsError> {
         let port = self.encap_port.map(|port| port.to_string());
         let only_ovn = [
-            ("--ovn-remote", self.ovn_remote.as_ref()),
+            ("--ovn-remote", self.southbound.ovn_remote.as_ref()),
             ("--encap-ip", self.encap_ip.as_ref()),
             ("--encap-port", port.as_ref()),
             ("--bridge-mapping", self.bridge_mappings.first()),
@@ -291,37 +250,6 @@ impl PlaceArgs {
             directory: self.run_dir.join(crate::DIRECTORY),
         })
     }
-}
-
-/// An address for metrics, which are for this machine only.
-pub(crate) fn loopback(text: &str) -> Result<SocketAddr, SettingsError> {
-    let address = text.parse().ok();
-    address
-        .filter(|address: &SocketAddr| address.ip().is_loopback())
-        .ok_or_else(|| {
-            let problem = "expected a loopback address and a port, as in 127.0.0.1:9477";
-            bad("--metrics-address", text, problem)
-        })
-}
-
-/// This node's name in Kubernetes; without one, kubelet's own default: the host name in lower case.
-/// It goes into a field selector, where ',' and '=' are syntax.
-///
-/// # Errors
-/// It is no name of a Node.
-pub fn node_name(given: Option<String>) -> Result<String, SettingsError> {
-    let name = given.unwrap_or_else(|| {
-        let host = nix::unistd::gethostname().ok();
-        let host = host.and_then(|name| name.into_string().ok());
-        host.unwrap_or_default().trim().to_lowercase()
-    });
-    let is_name =
-        |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-.".contains(&byte);
-    if name.is_empty() || name.len() > 253 || !name.bytes().all(is_name) {
-        let problem = "expected a Kubernetes name: a-z, 0-9, '-' and '.'";
-        return Err(bad("--node-name", &name, problem));
-    }
-    Ok(name)
 }
 
 #[cfg(test)]

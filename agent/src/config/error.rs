@@ -5,6 +5,8 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
+use podwire_daemon::settings::SettingsError;
+
 use super::layers::Origin;
 
 /// An invalid setting.
@@ -19,6 +21,17 @@ pub struct ConfigError {
     pub problem: String,
     /// The source of the value; None if it follows from other settings or from the machine.
     pub origin: Option<Origin>,
+}
+
+impl From<SettingsError> for ConfigError {
+    fn from(error: SettingsError) -> Self {
+        Self {
+            flag: error.flag.into(),
+            value: error.value,
+            problem: error.problem,
+            origin: None,
+        }
+    }
 }
 
 /// A setting's name and value as its source writes them.

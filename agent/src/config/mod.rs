@@ -13,7 +13,6 @@ mod foreign;
 mod layers;
 mod live;
 mod load;
-mod observe;
 mod ovn;
 mod power;
 mod print;
@@ -38,8 +37,10 @@ pub use foreign::command_line;
 pub use layers::{Given, Merged, Origin};
 pub use live::{Change, Live};
 pub use load::{Loaded, Loader};
-pub use ovn::{Mode, OvnArgs, OvnConfig, Wait};
+pub use ovn::{OvnArgs, OvnConfig, Wait};
 pub use podwire_apiserver::{Access, Token};
+pub use podwire_daemon::settings::Mode;
+use podwire_daemon::settings::loopback;
 pub use power::PowerArgs;
 pub use print::reference;
 pub use role::{RoleCommand, RoleLine, node_command, node_line};
@@ -237,11 +238,7 @@ impl Config {
             gc_grace: (args.gc_grace > 0).then(|| Duration::from_secs(args.gc_grace)),
             power: args.power,
             runtime: args.runtime,
-            metrics_address: args
-                .metrics_address
-                .as_deref()
-                .map(observe::loopback)
-                .transpose()?,
+            metrics_address: args.metrics_address.as_deref().map(loopback).transpose()?,
             log_file: args.log_file,
             live: Live {
                 subnets,
@@ -344,12 +341,7 @@ fn check_bridge(name: &str) -> Result<(), ConfigError> {
 }
 
 fn bad(flag: &'static str, value: &str, problem: &str) -> ConfigError {
-    ConfigError {
-        flag: flag.into(),
-        value: value.to_owned(),
-        problem: problem.to_owned(),
-        origin: None,
-    }
+    podwire_daemon::settings::bad(flag, value, problem).into()
 }
 
 #[cfg(test)]

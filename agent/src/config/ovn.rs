@@ -3,28 +3,10 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use podwire_ovs::client::{Remote, TlsKeys};
+use podwire_daemon::settings::{Mode, SouthboundArgs};
+use podwire_ovs::client::TlsKeys;
 
 use super::{ConfigError, bad, usual};
-
-/// Who decides what pods get and how the bridge switches.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Mode {
-    /// Nobody: the bridge switches by itself, and the agent gives addresses
-    Plain,
-    /// A controller by annotations and logical ports, ovn-controller by flows
-    Ovn,
-}
-
-impl Mode {
-    /// Its name in flags and JSON.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Plain => "plain",
-            Self::Ovn => "ovn",
-        }
-    }
-}
 
 /// What an ADD waits for before it answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -58,21 +40,10 @@ pub struct OvnArgs {
     /// Directory of ovn-controller's pidfile and control socket
     #[arg(long, value_name = "DIR", default_value = usual::OVN_RUNDIR)]
     pub ovn_rundir: PathBuf,
-    /// Southbound database, such as ssl:192.0.2.1:6642, queried for the reason when OVN does not
-    /// install an ADD's port in time [default: ovn-remote of Open vSwitch's external_ids, which
-    /// ovn-controller uses]
-    #[arg(long, value_name = "REMOTE")]
-    pub ovn_remote: Option<String>,
-    /// Private key for an ssl: southbound database [default: Open vSwitch's, from ovs-vsctl
-    /// set-ssl]
-    #[arg(long, value_name = "FILE")]
-    pub ovn_private_key: Option<PathBuf>,
-    /// Certificate for that private key
-    #[arg(long, value_name = "FILE")]
-    pub ovn_certificate: Option<PathBuf>,
-    /// Certificate of the CA that signed the southbound database's certificate
-    #[arg(long, value_name = "FILE")]
-    pub ovn_ca_cert: Option<PathBuf>,
+    /// The southbound database, queried for the reason when OVN does not install an ADD's port in
+    /// time
+    #[command(flatten)]
+    pub southbound: SouthboundArgs,
 }
 
 /// The control plane settings, checked.
@@ -93,10 +64,6 @@ pub struct OvnConfig {
 impl OvnConfig {
     /// Checks the flags and computes what follows from the mode.
     pub(super) fn from_args(args: OvnArgs) -> Result<Self, ConfigError> {
-        if let Some(remote) = &args.ovn_remote {
-            Remote::parse_list(remote)
-                .map_err(|error| bad("--ovn-remote", remote, &error.to_string()))?;
-        }
         Ok(Self {
             mode: args.mode,
             wait: args.wait.unwrap_or(match args.mode {
@@ -104,12 +71,8 @@ impl OvnConfig {
                 Mode::Ovn => Wait::OvnInstalled,
             }),
             rundir: args.ovn_rundir,
-            remote: args.ovn_remote,
-            tls: keys([
-                ("--ovn-private-key", args.ovn_private_key),
-                ("--ovn-certificate", args.ovn_certificate),
-                ("--ovn-ca-cert", args.ovn_ca_cert),
-            ])?,
+            tls: args.southbound.check()?,
+            remote: args.southbound.ovn_remote,
         })
     }
 
@@ -123,37 +86,6 @@ impl OvnConfig {
                  --mode plain",
             )),
             _ => Ok(()),
-        }
-    }
-}
-
-/// All three files or none.
-fn keys(files: [(&'static str, Option<PathBuf>); 3]) -> Result<Option<TlsKeys>, ConfigError> {
-    let missing: Vec<&str> = files
-        .iter()
-        .filter(|(_, file)| file.is_none())
-        .map(|(flag, _)| *flag)
-        .collect();
-    let given = files
-        .iter()
-        .find_map(|(flag, file)| Some((*flag, file.clone()?)));
-    match (files, given) {
-        (
-            [
-                (_, Some(private_key)),
-                (_, Some(certificate)),
-                (_, Some(ca_certificate)),
-            ],
-            _,
-        ) => Ok(Some(TlsKeys {
-            private_key,
-            certificate,
-            ca_certificate,
-        })),
-        (_, None) => Ok(None),
-        (_, Some((flag, file))) => {
-            let expected = format!("{} must be given with it", missing.join(" and "));
-            Err(bad(flag, &file.display().to_string(), &expected))
         }
     }
 }

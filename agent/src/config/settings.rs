@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use clap::builder::BoolishValueParser;
-use clap::{Arg, ArgAction, Args as _, Command};
+use clap::builder::{BoolishValueParser, OsStr, Resettable};
+use clap::{Arg, ArgAction, Args as _, Command, Id};
 
 use super::AgentArgs;
 
@@ -155,9 +155,14 @@ impl Setting {
     }
 }
 
-/// Adds the settings' flags to a command.
+/// Adds the settings' flags to a command. Their variables rank below the files, and which of two
+/// alternatives counts is decided for all sources together.
 pub(super) fn flags(command: Command) -> Command {
-    with_switches(AgentArgs::augment_args(command))
+    let command = with_switches(AgentArgs::augment_args(command));
+    command.mut_args(|flag| {
+        let flag = flag.env(Resettable::<OsStr>::Reset);
+        flag.conflicts_with(Resettable::<Id>::Reset)
+    })
 }
 
 /// A switch accepts a value too: a source may turn off what a lower one turns on.

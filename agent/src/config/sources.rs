@@ -4,9 +4,10 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use podwire_apiserver::{Access, Token};
+use podwire_apiserver::Access;
+use podwire_daemon::settings::{Mode, ServerArgs, node_name};
 
-use super::{ConfigError, Mode, bad};
+use super::{ConfigError, bad};
 
 /// A place that annotations come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, ValueEnum)]
@@ -53,22 +54,9 @@ pub struct SourceArgs {
     /// Directory of pod manifests (YAML or JSON)
     #[arg(long, value_name = "DIR")]
     pub pod_dir: Option<PathBuf>,
-    /// Kubeconfig for the watch of the API server
-    #[arg(long, value_name = "FILE")]
-    pub kubeconfig: Option<PathBuf>,
-    /// URL of the API server, http:// or https:// [default: from the service account's environment]
-    #[arg(long, value_name = "URL")]
-    pub k8s_apiserver: Option<String>,
-    /// CA certificates for the API server, PEM [default: the service account's, else the system's]
-    #[arg(long, value_name = "FILE")]
-    pub k8s_cacert: Option<PathBuf>,
-    /// Bearer token for the API server; prefer the environment or a file, because every user can
-    /// read flags
-    #[arg(long, value_name = "TOKEN")]
-    pub k8s_token: Option<String>,
-    /// File with the bearer token, read for each request [default: the service account's]
-    #[arg(long, value_name = "FILE")]
-    pub k8s_token_file: Option<PathBuf>,
+    /// The API server whose pods are watched
+    #[command(flatten)]
+    pub server: ServerArgs,
     /// This node's name in Kubernetes [default: the host name, in lower case]
     #[arg(long, value_name = "NAME")]
     pub node_name: Option<String>,
@@ -102,7 +90,7 @@ impl SourceConfig {
         let explicit = !args.sources.is_empty();
         let wants = |source| args.sources.contains(&source);
         let access = match wants(Source::Kube) || !explicit {
-            true => access(&args)?,
+            true => args.server.access()?,
             false => None,
         };
         if access.is_none() && wants(Source::Kube) {
@@ -137,8 +125,7 @@ impl SourceConfig {
                 }),
             kube: match kube {
                 Some(access) => Some(KubeConfig {
-                    node: podwire_node::node_name(args.node_name)
-                        .map_err(|it| bad(it.flag, &it.value, &it.problem))?,
+                    node: node_name(args.node_name)?,
                     access,
                 }),
                 None => None,
@@ -156,48 +143,6 @@ fn each_once(sources: &[Source]) -> Result<Vec<Source>, ConfigError> {
         }
     }
     Ok(sources.to_vec())
-}
-
-fn access(args: &SourceArgs) -> Result<Option<Access>, ConfigError> {
-    if let Some(path) = &args.kubeconfig {
-        return Ok(Some(Access::Kubeconfig(path.clone())));
-    }
-    let Some(url) = &args.k8s_apiserver else {
-        return Ok(None);
-    };
-    check_url(url)?;
-    let text = args.k8s_token.as_deref().map(str::trim);
-    let token = Token::of(text, args.k8s_token_file.as_deref());
-    Ok(Some(Access::Server {
-        url: url.clone(),
-        ca: args.k8s_cacert.clone(),
-        token,
-    }))
-}
-
-fn check_url(url: &str) -> Result<(), ConfigError> {
-    let flag = "--k8s-apiserver";
-    let rest = ["http://", "https://"]
-        .iter()
-        .find_map(|scheme| url.strip_prefix(scheme));
-    match rest {
-        // The URL is shown and logged.
-        Some(rest)
-            if rest
-                .split('/')
-                .next()
-                .is_some_and(|host| host.contains('@')) =>
-        {
-            let shown = format!("{}…@…", &url[..url.len() - rest.len()]);
-            Err(bad(
-                flag,
-                &shown,
-                "a user in the URL is not used; give --k8s-token-file",
-            ))
-        }
-        Some(rest) if !rest.is_empty() => Ok(()),
-        _ => Err(bad(flag, url, "expected http://… or https://…")),
-    }
 }
 
 #[cfg(test)]

@@ -402,10 +402,7 @@ fn keep_foreign(
 }
 
 fn runtime() -> Result<tokio::runtime::Runtime, InstallError> {
-    tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(InstallError::Runtime)
+    podwire_daemon::process::runtime().map_err(InstallError::Runtime)
 }
 
 fn file_name(path: &Path) -> impl Display + '_ {

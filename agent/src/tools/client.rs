@@ -89,7 +89,7 @@ pub enum ToolError {
     },
     /// Standard output is closed.
     #[error("standard output: {0}")]
-    Output(io::Error),
+    Output(#[from] io::Error),
     /// The kernel does not answer.
     #[error("{0}")]
     Kernel(podwire_netns::Error),

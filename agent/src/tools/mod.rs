@@ -30,7 +30,8 @@ use clap::Subcommand;
 pub use client::{AgentSocket, ToolError};
 pub use exit::{EXIT_CODES, Exit};
 pub use help::grouped;
-use output::{AnswerArgs, CommonArgs, Machine, show, show_as};
+use output::{AnswerArgs, CommonArgs};
+use podwire_daemon::output::{json, show, yaml};
 
 /// The tools.
 #[derive(Debug, Subcommand)]
@@ -80,10 +81,7 @@ pub fn run(tool: Tool, whole: clap::Command) -> ExitCode {
 }
 
 fn asynchronously(tool: Tool) -> Result<Exit, ToolError> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(ToolError::Runtime)?;
+    let runtime = podwire_daemon::process::runtime().map_err(ToolError::Runtime)?;
     runtime.block_on(async {
         match tool {
             Tool::Status(arguments) => arguments.run().await,

@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum};
 use super::paint::{Paint, height, pod_or_container, printable, short_id};
 use super::table::table;
 use super::time::{age, now_micros};
-use super::{CommonArgs, Exit, Machine, ToolError, show, show_as};
+use super::{CommonArgs, Exit, ToolError, json, show, yaml};
 use crate::inspect::{Change, Filter, PortList, PortView};
 use crate::plan::ids;
 use crate::ports::PortState;
@@ -78,8 +78,8 @@ impl PortsArgs {
         let agent = self.common.agent();
         let list: PortList = agent.get(&path).await?;
         match self.output {
-            Output::Json => show_as(Machine::Json, &list)?,
-            Output::Yaml => show_as(Machine::Yaml, &list)?,
+            Output::Json => show(&json(&list)?)?,
+            Output::Yaml => show(&yaml(&list)?)?,
             Output::Text | Output::Wide => show(&self.table(&list.ports))?,
         }
         let has_failed = |port: &PortView| port.state == PortState::Failed;
@@ -107,10 +107,7 @@ impl PortsArgs {
         while let Some(change) = lines.next::<Change>().await {
             match self.output {
                 Output::Json => show(&format!("{}\n", serde_json::json!(change)))?,
-                Output::Yaml => {
-                    show("---\n")?;
-                    show_as(Machine::Yaml, &change)?;
-                }
+                Output::Yaml => show(&format!("---\n{}", yaml(&change)?))?,
                 _ if on_terminal => {
                     let current = change.current;
                     apply(&mut ports, change);

@@ -4,10 +4,11 @@ use std::fmt;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::jiff::Timestamp;
 use kube::Api;
+use podwire_daemon::output::Format;
 use podwire_ovs::nb::{EPOCH, Table};
 use serde::Serialize;
 
-use super::{Format, ToolError, View};
+use super::{ToolError, View};
 use crate::config::Config;
 use crate::lease::NAME;
 use crate::write::Write;
@@ -93,7 +94,8 @@ pub async fn status(config: &Config, format: Format) -> Result<(String, bool), T
         },
         problems,
     };
-    Ok((format.show(&status)?, status.is_well))
+    let text = format.encode(&status, || status.to_string());
+    Ok((text.map_err(ToolError::Format)?, status.is_well))
 }
 
 /// For people.

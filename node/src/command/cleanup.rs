@@ -4,12 +4,13 @@ use std::pin::pin;
 use std::process::ExitCode;
 
 use clap::Args;
+use podwire_daemon::settings::node_name;
 
 use super::{Failure, ended, hold, report, say};
+use crate::announce;
 use crate::keep::Node;
 use crate::look::Goal;
 use crate::settings::{ApiArgs, PlaceArgs};
-use crate::{announce, settings};
 
 #[derive(Debug, Args)]
 pub(super) struct CleanupArgs {
@@ -40,8 +41,8 @@ impl CleanupArgs {
             api_server: None,
             uplink: None,
         };
-        let name = settings::node_name(self.node_name)?;
-        let access = self.api.access().filter(|_| self.cluster);
+        let name = node_name(self.node_name)?;
+        let access = self.api.access()?.filter(|_| self.cluster);
         let client = match access {
             Some(access) => Some(podwire_apiserver::client(&access).await?),
             None => None,

@@ -1,7 +1,6 @@
 //! `podwire node run`: its arguments, and what it sets up before its loop.
 
 use std::future::ready;
-use std::io::IsTerminal as _;
 use std::os::fd::AsFd as _;
 use std::pin::pin;
 use std::process::ExitCode;
@@ -11,18 +10,17 @@ use clap::Args;
 use hyper::Request;
 use podwire_daemon::http;
 use podwire_daemon::lockdown::Seccomp;
-use podwire_daemon::process::raise_descriptor_limit;
+use podwire_daemon::process::{log_to_stderr, raise_descriptor_limit};
+use podwire_daemon::settings::loopback;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 use tokio::task::JoinSet;
-use tracing_subscriber::EnvFilter;
 
 use super::{Failure, Surroundings, Wanted, ended, hold};
 use crate::keep::Node;
 use crate::privileges::privileges;
 use crate::record::Record;
 use crate::run;
-use crate::settings::loopback;
 use crate::watch::Watch;
 
 #[derive(Debug, Args)]
@@ -61,20 +59,22 @@ pub(super) struct RunArgs {
 impl RunArgs {
     /// Opens the log and drops the privileges that are not needed, while there is one thread.
     pub(super) fn prepare(&self, surroundings: &Surroundings<'_>) -> Result<(), Failure> {
-        tracing_subscriber::fmt()
-            .with_env_filter(EnvFilter::new(&self.log))
-            .with_writer(std::io::stderr)
-            .with_ansi(std::io::stderr().is_terminal())
-            .init();
+        log_to_stderr(&self.log);
         let Wanted {
             settings,
             places,
             api,
             ..
         } = &self.wanted;
-        let mut given = vec![("--mode", format!("{:?}", settings.mode).to_lowercase())];
+        let mut given = vec![("--mode", settings.mode.name().to_owned())];
         given.push(("--ovsdb", places.ovsdb.clone()));
-        given.extend(settings.ovn_remote.clone().map(|it| ("--ovn-remote", it)));
+        given.extend(
+            settings
+                .southbound
+                .ovn_remote
+                .clone()
+                .map(|it| ("--ovn-remote", it)),
+        );
         given.extend(api.server());
         let given = given.into_iter().map(|(flag, value)| {
             let origin = (surroundings.origin)(flag);

@@ -87,7 +87,8 @@ impl Reconciler<'_> {
                 true => info!("{status}"),
                 false => warn!("{status}"),
             }
-            (self.manager)(&format!("STATUS={}", status.replace('\n', " ")));
+            let line = status.replace('\n', " ");
+            self.manager.notify(&format!("STATUS={line}"));
             self.status = status;
         }
     }
@@ -135,7 +136,7 @@ impl Reconciler<'_> {
         let is_ready = is_well || is_plain && findings.iter().all(is_done);
         if is_ready && !std::mem::replace(&mut self.is_ready, true) {
             info!("ready");
-            (self.manager)("READY=1");
+            self.manager.notify("READY=1");
         }
     }
 }

@@ -3,9 +3,10 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use podwire_apiserver::{Access, Token};
+use podwire_apiserver::Access;
+use podwire_daemon::settings::{Mode, ServerArgs, SettingsError, SouthboundArgs};
 
-use super::{Firewalld, Mode};
+use super::Firewalld;
 
 /// The flags that say what the node is to be.
 #[derive(Debug, Clone, Args)]
@@ -78,19 +79,8 @@ pub(crate) struct SettingsArgs {
         value_delimiter = ' '
     )]
     pub(super) ovn_options: Vec<String>,
-    /// The southbound database, such as ssl:192.0.2.1:6642; separate several by commas [default:
-    /// ovn-remote of Open vSwitch's external_ids]
-    #[arg(long, value_name = "REMOTE", env = "PODWIRE_OVN_REMOTE")]
-    pub(crate) ovn_remote: Option<String>,
-    /// This node's private key for ssl: remotes; needs the two certificates too
-    #[arg(long, value_name = "FILE", env = "PODWIRE_OVN_PRIVATE_KEY")]
-    pub(super) ovn_private_key: Option<PathBuf>,
-    /// Certificate for that private key
-    #[arg(long, value_name = "FILE", env = "PODWIRE_OVN_CERTIFICATE")]
-    pub(super) ovn_certificate: Option<PathBuf>,
-    /// Certificate of the southbound database's CA
-    #[arg(long, value_name = "FILE", env = "PODWIRE_OVN_CA_CERT")]
-    pub(super) ovn_ca_cert: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) southbound: SouthboundArgs,
     /// Plain mode: use tunnels to all other nodes, for a network that drops packets with pods'
     /// addresses
     #[arg(long, env = "PODWIRE_ALWAYS_TUNNEL")]
@@ -152,35 +142,12 @@ pub(crate) struct PlaceArgs {
     pub(super) run_dir: PathBuf,
 }
 
-/// The flags that say where the Kubernetes API is.
+/// The flags for the Kubernetes API, from which podwire reads the node's subnets and the services,
+/// and to which it writes the node's annotations.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ApiArgs {
-    /// URL of the Kubernetes API server; with it, podwire reads the node's subnets from its
-    /// annotation, makes services reachable from the host, and writes the node's annotations
-    #[arg(long, value_name = "URL", env = "PODWIRE_K8S_APISERVER")]
-    k8s_apiserver: Option<String>,
-    /// Kubeconfig for the Kubernetes API server, instead of --k8s-apiserver
-    #[arg(
-        long,
-        value_name = "FILE",
-        env = "PODWIRE_KUBECONFIG",
-        conflicts_with = "k8s_apiserver"
-    )]
-    kubeconfig: Option<PathBuf>,
-    /// With --k8s-apiserver: its CA certificate [default: the system's]
-    #[arg(long, value_name = "FILE", env = "PODWIRE_K8S_CACERT")]
-    k8s_cacert: Option<PathBuf>,
-    /// With --k8s-apiserver: the bearer token
-    #[arg(
-        long,
-        value_name = "TOKEN",
-        env = "PODWIRE_K8S_TOKEN",
-        hide_env_values = true
-    )]
-    k8s_token: Option<String>,
-    /// With --k8s-apiserver: file with the bearer token, read again when it changes
-    #[arg(long, value_name = "FILE", env = "PODWIRE_K8S_TOKEN_FILE")]
-    k8s_token_file: Option<PathBuf>,
+    #[command(flatten)]
+    server: ServerArgs,
     /// Use this pod's service account for the Kubernetes API server
     #[arg(
         long,
@@ -193,26 +160,18 @@ pub(crate) struct ApiArgs {
 impl ApiArgs {
     /// The flag that names the API server, and its value.
     pub(crate) fn server(&self) -> Option<(&'static str, String)> {
-        let kubeconfig = self.kubeconfig.as_ref();
+        let kubeconfig = self.server.kubeconfig.as_ref();
         let kubeconfig = kubeconfig.map(|path| ("--kubeconfig", path.display().to_string()));
-        let url = self.k8s_apiserver.clone();
+        let url = self.server.k8s_apiserver.clone();
         let url = url.map(|url| ("--k8s-apiserver", url));
         let in_cluster = self.in_cluster.then(|| ("--in-cluster", "true".to_owned()));
         in_cluster.or(url).or(kubeconfig)
     }
 
-    pub(crate) fn access(self) -> Option<Access> {
-        if self.in_cluster {
-            return Some(Access::InCluster);
+    pub(crate) fn access(&self) -> Result<Option<Access>, SettingsError> {
+        match self.in_cluster {
+            true => Ok(Some(Access::InCluster)),
+            false => self.server.access(),
         }
-        let Some(url) = self.k8s_apiserver else {
-            return self.kubeconfig.map(Access::Kubeconfig);
-        };
-        let (text, file) = (self.k8s_token.as_deref(), self.k8s_token_file.as_deref());
-        Some(Access::Server {
-            url,
-            ca: self.k8s_cacert,
-            token: Token::of(text, file),
-        })
     }
 }

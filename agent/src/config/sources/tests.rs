@@ -1,3 +1,5 @@
+use podwire_apiserver::Token;
+
 use super::*;
 
 fn config(args: SourceArgs) -> Result<SourceConfig, ConfigError> {
@@ -5,11 +7,12 @@ fn config(args: SourceArgs) -> Result<SourceConfig, ConfigError> {
 }
 
 fn kube(url: &str) -> SourceArgs {
-    SourceArgs {
-        k8s_apiserver: Some(url.into()),
+    let mut args = SourceArgs {
         node_name: Some("n1".into()),
         ..SourceArgs::default()
-    }
+    };
+    args.server.k8s_apiserver = Some(url.into());
+    args
 }
 
 #[test]

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::paint::width;
 use super::time::now_micros;
-use super::{CommonArgs, Exit, Machine, ToolError, show, show_as};
+use super::{CommonArgs, Exit, ToolError, json, show, yaml};
 use crate::inspect::Filter;
 
 /// The flags of `podwire timings`.
@@ -153,8 +153,8 @@ impl TimingsArgs {
             )));
         }
         match self.output {
-            Output::Json => show_as(Machine::Json, &list)?,
-            Output::Yaml => show_as(Machine::Yaml, &list)?,
+            Output::Json => show(&json(&list)?)?,
+            Output::Yaml => show(&yaml(&list)?)?,
             Output::Html => show(&html::page(&list.operations, now_micros()))?,
             Output::Text => {
                 let paint = self.common.paint();
