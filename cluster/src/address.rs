@@ -62,6 +62,12 @@ impl Mac {
     }
 }
 
+impl From<Mac> for MacAddr6 {
+    fn from(mac: Mac) -> Self {
+        mac.0.into()
+    }
+}
+
 /// In lower case, as in OVN and ovn-kubernetes: rows are compared as text.
 impl fmt::Display for Mac {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 pub mod address;
+pub mod annotations;
 pub mod api;
 pub mod claims;
 pub mod networks;

@@ -1,5 +1,5 @@
 //! Annotations whose value is a JSON object with an entry for each network, each of which may have
-//! a writer of its own: `k8s.ovn.org/pod-networks`, `k8s.ovn.org/node-subnets`.
+//! a writer of its own, such as `k8s.ovn.org/pod-networks`.
 
 use std::collections::BTreeMap;
 
@@ -7,10 +7,6 @@ use serde::Serialize;
 use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
 
-/// The annotation of a node's subnets.
-pub const NODE_SUBNETS: &str = "k8s.ovn.org/node-subnets";
-/// The annotation of a pod's addresses.
-pub const POD_NETWORKS: &str = "k8s.ovn.org/pod-networks";
 /// The entry of the cluster's default network, the only one that podwire writes.
 pub const DEFAULT: &str = "default";
 
@@ -29,18 +25,6 @@ pub enum OtherNetworks {
 }
 
 impl OtherNetworks {
-    /// Those in an annotation's value.
-    pub fn of(annotation: &str) -> Self {
-        let Ok(mut entries) = serde_json::from_str::<Entries>(annotation) else {
-            return Self::Unreadable;
-        };
-        entries.remove(DEFAULT);
-        match serde_json::to_string(&entries) {
-            Ok(text) if !entries.is_empty() => Self::Entries(text.into()),
-            _ => Self::None,
-        }
-    }
-
     /// The annotation's value with these, and this entry of the default network.
     ///
     /// # Errors
@@ -53,20 +37,33 @@ impl OtherNetworks {
         entries.insert(DEFAULT.to_owned(), to_raw_value(default)?);
         serde_json::to_string(&entries)
     }
+
+    /// The annotation's value with these alone; None without any.
+    pub fn alone(&self) -> Option<String> {
+        match self {
+            Self::Entries(text) => Some(text.to_string()),
+            Self::None | Self::Unreadable => None,
+        }
+    }
 }
 
-/// The default network's entry in an annotation's value; null without one.
-pub fn default_entry(annotation: &str) -> Value {
-    let entries: Result<Entries, _> = serde_json::from_str(annotation);
-    let entry = entries.ok().and_then(|mut it| it.remove(DEFAULT));
-    entry.map_or(Value::Null, |it| {
-        serde_json::from_str(it.get()).unwrap_or_default()
-    })
+/// The default network's entry in an annotation's value, null without one, and what others wrote.
+pub fn read(annotation: &str) -> (Value, OtherNetworks) {
+    let Ok(mut entries) = serde_json::from_str::<Entries>(annotation) else {
+        return (Value::Null, OtherNetworks::Unreadable);
+    };
+    let own = entries.remove(DEFAULT);
+    let own = own.and_then(|own| serde_json::from_str(own.get()).ok());
+    let others = match serde_json::to_string(&entries) {
+        Ok(text) if !entries.is_empty() => OtherNetworks::Entries(text.into()),
+        _ => OtherNetworks::None,
+    };
+    (own.unwrap_or_default(), others)
 }
 
 /// The subnets in a node's annotation; a single one may be written without a list.
 pub fn node_subnets(annotation: &str) -> Vec<String> {
-    let entry = default_entry(annotation);
+    let (entry, _) = read(annotation);
     strings(&entry).map(str::to_owned).collect()
 }
 
@@ -78,31 +75,31 @@ pub fn strings(value: &Value) -> impl Iterator<Item = &str> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
     fn entries_of_other_networks_stay_as_they_were_written() {
         let theirs = r#""a/b":{"ip_addresses":["10.1.0.3/16"],"big":12345678901234567890.12}"#;
         let old = format!(r#"{{"default": {{"old": 1}}, {theirs}}}"#);
-        let others = OtherNetworks::of(&old);
+        let (own, others) = read(&old);
+        assert_eq!(own["old"], 1);
         let written = others.with(&["10.0.0.0/24"]).unwrap();
         assert_eq!(
             written,
             format!(r#"{{{theirs},"default":["10.0.0.0/24"]}}"#)
         );
-        assert_eq!(OtherNetworks::of(&written), others);
-        assert_eq!(default_entry(&old)["old"], 1);
-        assert_eq!(default_entry(&written)[0], "10.0.0.0/24");
+        assert_eq!(read(&written), (json!(["10.0.0.0/24"]), others));
     }
 
     #[test]
     fn what_is_no_object_is_replaced() {
         for text in ["", "{", "null", "[]", "\"{}\"", "{} {}"] {
-            let others = OtherNetworks::of(text);
-            assert_eq!(others, OtherNetworks::Unreadable, "{text}");
+            let (own, others) = read(text);
+            assert_eq!((&own, &others), (&Value::Null, &OtherNetworks::Unreadable));
             assert_eq!(others.with(&1).unwrap(), r#"{"default":1}"#);
-            assert_eq!(default_entry(text), Value::Null);
         }
-        assert_eq!(OtherNetworks::of("{}"), OtherNetworks::None);
+        assert_eq!(read("{}"), (Value::Null, OtherNetworks::None));
     }
 }

@@ -7,8 +7,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use podwire_apiserver::object::Metadata;
+use podwire_cluster::annotations::{
+    MANAGEMENT_MAC, MANAGEMENT_MACS, NODE_CHASSIS, NODE_SUBNETS, POD_NETWORKS,
+};
 use podwire_cluster::api;
-use podwire_cluster::networks::OtherNetworks;
+use podwire_cluster::networks::{self, OtherNetworks};
 use podwire_cluster::service::{Service, Slice};
 use podwire_cluster::{Labels, Slices};
 pub use podwire_cluster::{Name, ObjectName};
@@ -137,8 +140,8 @@ impl From<&api::Node> for Node {
             uid: metadata.uid.as_str().into(),
             version: version(&metadata.resource_version),
             created: created(metadata),
-            subnets: annotation(crate::ipam::NODE_SUBNETS),
-            chassis: annotation("k8s.ovn.org/node-chassis-id")
+            subnets: annotation(NODE_SUBNETS),
+            chassis: annotation(NODE_CHASSIS)
                 .filter(|id| !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_graphic())),
             mac: management_mac(metadata),
             pod_cidrs: node.spec.all_pod_cidrs().cloned().collect(),
@@ -169,15 +172,16 @@ impl Pod {
         }
         let metadata = &pod.metadata;
         let annotation = |name: &str| Some(metadata.annotations.get(name)?.as_str());
-        let networks = annotation(crate::ipam::POD_NETWORKS);
+        let networks = annotation(POD_NETWORKS).map(networks::read);
+        let (networks, other_networks) = networks.unzip();
         Some(Self {
             uid: metadata.uid.as_str().into(),
             version: version(&metadata.resource_version),
             node: node_name.as_str().into(),
             created: created(metadata),
             reported: reported(&pod.status),
-            networks: networks.map(crate::ipam::read_pod_networks),
-            other_networks: networks.map(OtherNetworks::of).unwrap_or_default(),
+            networks: networks.as_ref().map(crate::ipam::read_pod_network),
+            other_networks: other_networks.unwrap_or_default(),
             requested_addresses: annotation(REQUESTED_ADDRESSES).map(Into::into),
             requested_mac: annotation(REQUESTED_MAC).map(Into::into),
             selected: Selected::of(pod),
@@ -199,14 +203,7 @@ fn reported(status: &api::PodStatus) -> Box<[IpAddr]> {
 /// before that for the only one.
 fn management_mac(metadata: &Metadata) -> Option<Mac> {
     let annotation = |name: &str| metadata.annotations.get(name);
-    let by_network = annotation("k8s.ovn.org/node-mgmt-port-mac-addresses").and_then(|text| {
-        let all: BTreeMap<String, String> = serde_json::from_str(text).ok()?;
-        all.get("default")?.parse().ok()
-    });
-    let only = || {
-        annotation("k8s.ovn.org/node-mgmt-port-mac-address")?
-            .parse()
-            .ok()
-    };
-    by_network.or_else(only)
+    let by_network =
+        annotation(MANAGEMENT_MACS).and_then(|text| networks::read(text).0.as_str()?.parse().ok());
+    by_network.or_else(|| annotation(MANAGEMENT_MAC)?.parse().ok())
 }

@@ -12,14 +12,13 @@ mod tests;
 pub use addresses::{Addresses, Assigned, Former, Had};
 pub use error::AddressError;
 pub use podwire_cluster::address::{Mac, mac, nth};
-pub use podwire_cluster::networks::{NODE_SUBNETS, POD_NETWORKS};
 pub use request::{REQUESTED_ADDRESSES, REQUESTED_MAC, Request, RequestError};
 pub use subnets::{ClusterSubnet, ClusterSubnetError, SubnetError, Subnets};
 
 use std::net::IpAddr;
 
 use ipnet::IpNet;
-use podwire_cluster::networks::{default_entry, node_subnets, strings};
+use podwire_cluster::networks::{node_subnets, strings};
 use serde_json::{Value, json};
 
 /// The MAC address that podwire derived from an IPv6 address at first: `0a:58` and its last four
@@ -59,9 +58,8 @@ pub fn pod_network(addresses: &[IpNet], mac: Mac) -> Value {
     entry
 }
 
-/// A pod's addresses on the default network, according to its annotation.
-pub fn read_pod_networks(annotation: &str) -> Had {
-    let entry = &default_entry(annotation);
+/// A pod's addresses, according to its entry in its annotation.
+pub fn read_pod_network(entry: &Value) -> Had {
     let addresses = strings(&entry["ip_addresses"]).chain(strings(&entry["ip_address"]));
     let mut had = Had {
         addresses: addresses.filter_map(|text| text.parse().ok()).collect(),

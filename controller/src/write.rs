@@ -9,13 +9,13 @@ use kube::Client;
 use kube::api::{ObjectMeta, Patch};
 use podwire_apiserver::event::{Source, Warning, warn};
 use podwire_apiserver::patch_status;
+use podwire_cluster::annotations::{NODE_SUBNETS, POD_NETWORKS};
 use serde_json::{Value, json};
 use smol_str::SmolStr;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::cluster::{Name, version};
-use crate::ipam::{NODE_SUBNETS, POD_NETWORKS};
 use crate::key::{Key, Of};
 use crate::lease::Lease;
 

@@ -6,9 +6,14 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use k8s_openapi::api::core::v1::Node;
-use kube::api::Patch;
+use kube::api::{ObjectMeta, Patch};
 use kube::{Api, Client, ResourceExt as _};
 use podwire_apiserver::{is_too_late, patch_status, with_causes};
+use podwire_cluster::annotations::{
+    ENCAP_IPS, GATEWAY, HOST_ADDRESSES, HOST_CIDRS, MANAGEMENT_MAC, MANAGEMENT_MACS, NODE_CHASSIS,
+    PRIMARY_ADDRESS,
+};
+use podwire_cluster::networks;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
@@ -19,51 +24,53 @@ use crate::look::Look;
 /// Time limit of a write.
 const DEADLINE: Duration = Duration::from_secs(10);
 
-/// All annotations that podwire writes.
-const WRITTEN: [&str; 8] = [
-    "k8s.ovn.org/node-chassis-id",
-    "k8s.ovn.org/node-mgmt-port-mac-address",
-    "k8s.ovn.org/node-mgmt-port-mac-addresses",
-    "k8s.ovn.org/node-encap-ips",
-    "k8s.ovn.org/l3-gateway-config",
-    "k8s.ovn.org/host-addresses",
-    "k8s.ovn.org/host-cidrs",
-    "k8s.ovn.org/node-primary-ifaddr",
+/// Annotations with one value.
+const WHOLE: [&str; 6] = [
+    NODE_CHASSIS,
+    MANAGEMENT_MAC,
+    ENCAP_IPS,
+    HOST_ADDRESSES,
+    HOST_CIDRS,
+    PRIMARY_ADDRESS,
 ];
+/// Annotations with an entry for each network; those of others stay.
+const BY_NETWORK: [&str; 2] = [MANAGEMENT_MACS, GATEWAY];
 
 /// Annotations by key.
-pub(crate) type Announced = BTreeMap<&'static str, String>;
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Announced {
+    whole: BTreeMap<&'static str, String>,
+    /// The entries of the default network.
+    entries: BTreeMap<&'static str, Value>,
+}
 
 /// The annotations of a node that is set up.
 pub(crate) fn annotations(look: &Look) -> Announced {
     let actual = &look.actual;
     let mut all = BTreeMap::new();
+    // The profile has no gateway router: the host routes.
+    let mut entries = BTreeMap::from([(GATEWAY, json!({"mode": ""}))]);
     if let Some(chassis) = actual.key("system-id") {
-        all.insert("k8s.ovn.org/node-chassis-id", chassis.to_owned());
+        all.insert(NODE_CHASSIS, chassis.to_owned());
     }
     let port = look.plan.items.iter().find_map(|item| match item {
         Item::Port(port) => Some(port),
         _ => None,
     });
     if let Some(port) = port {
-        let key = "k8s.ovn.org/node-mgmt-port-mac-address";
-        all.insert(key, port.mac.clone());
-        let by_network = json!({"default": port.mac}).to_string();
-        all.insert("k8s.ovn.org/node-mgmt-port-mac-addresses", by_network);
+        all.insert(MANAGEMENT_MAC, port.mac.clone());
+        entries.insert(MANAGEMENT_MACS, json!(port.mac));
     }
     if let Some(ips) = actual.key("ovn-encap-ip") {
         let ips: Vec<&str> = ips.split(',').collect();
-        all.insert("k8s.ovn.org/node-encap-ips", json!(ips).to_string());
+        all.insert(ENCAP_IPS, json!(ips).to_string());
     }
-    // The profile has no gateway router: the host routes.
-    let gateway = json!({"default": {"mode": ""}});
-    all.insert("k8s.ovn.org/l3-gateway-config", gateway.to_string());
     let own = actual.node_addresses();
-    all.insert("k8s.ovn.org/host-addresses", json!(own).to_string());
+    all.insert(HOST_ADDRESSES, json!(own).to_string());
     let nets = actual.addresses.iter();
     let nets = nets.filter(|seen| own.contains(&seen.address.addr()));
     let nets: std::collections::BTreeSet<_> = nets.map(|seen| seen.address).collect();
-    all.insert("k8s.ovn.org/host-cidrs", json!(nets).to_string());
+    all.insert(HOST_CIDRS, json!(nets).to_string());
     let mut primary = serde_json::Map::new();
     for (family, v4) in [("ipv4", true), ("ipv6", false)] {
         let mut of_uplink = actual.addresses.iter().filter(|seen| {
@@ -75,14 +82,41 @@ pub(crate) fn annotations(look: &Look) -> Announced {
             primary.insert(family.to_owned(), json!(seen.address));
         }
     }
-    all.insert(
-        "k8s.ovn.org/node-primary-ifaddr",
-        Value::from(primary).to_string(),
-    );
-    all
+    all.insert(PRIMARY_ADDRESS, Value::from(primary).to_string());
+    Announced {
+        whole: all,
+        entries,
+    }
 }
 
-/// Writes annotations to the Node with this uid, and returns how many. The watch brings one that
+type Annotations = BTreeMap<String, String>;
+
+impl Announced {
+    /// Those with one value that a Node with these lacks.
+    fn whole_missing(&self, seen: &Annotations) -> BTreeMap<&'static str, &str> {
+        let wanted = self.whole.iter().map(|(key, value)| (*key, value.as_str()));
+        let is_missing = |(key, value): &(&str, &str)| seen.get(*key).is_none_or(|it| it != value);
+        wanted.filter(is_missing).collect()
+    }
+
+    /// Those with an entry for each network that a Node with these lacks, beside others' entries.
+    fn entries_missing(&self, seen: &Annotations) -> BTreeMap<&'static str, String> {
+        let missing = self.entries.iter().filter_map(|(key, entry)| {
+            let (own, others) = networks::read(seen.get(*key).map_or("{}", String::as_str));
+            let value = others.with(entry).ok()?;
+            (own != *entry).then_some((*key, value))
+        });
+        missing.collect()
+    }
+
+    /// How many a Node lacks.
+    pub(crate) fn missing(&self, node: &ApiNode) -> usize {
+        let seen = &node.annotations;
+        self.whole_missing(seen).len() + self.entries_missing(seen).len()
+    }
+}
+
+/// Writes the annotations that this Node lacks, and returns how many. The watch brings one that
 /// replaced it.
 ///
 /// # Errors
@@ -90,20 +124,53 @@ pub(crate) fn annotations(look: &Look) -> Announced {
 pub(crate) async fn announce(
     client: Client,
     name: String,
-    uid: String,
-    changed: Announced,
+    node: ApiNode,
+    wanted: Announced,
 ) -> Result<usize, String> {
-    let mut patch = json!({"metadata": {"annotations": changed}});
-    if !uid.is_empty() {
-        patch["metadata"]["uid"] = uid.into();
-    }
-    let patch = Patch::Merge(patch);
-    let patched = patch_status::<Node>(&client, None, &name, &patch);
-    in_time(patched.map(|patched| match patched {
+    let patch = |mut metadata: Value| {
+        if !node.uid.is_empty() {
+            metadata["uid"] = node.uid.as_str().into();
+        }
+        patch(&client, &name, metadata)
+    };
+    let write = async {
+        let whole = wanted.whole_missing(&node.annotations);
+        loop {
+            // The answer says what others have written, and in which version of the Node.
+            let seen = patch(json!({ "annotations": whole })).await?;
+            let entries = wanted.entries_missing(seen.annotations.as_ref().unwrap_or(&NONE));
+            if entries.is_empty() {
+                return Ok(());
+            }
+            let version = seen.resource_version;
+            let entries = json!({ "annotations": entries, "resourceVersion": version });
+            match patch(entries).await {
+                Err(error) if is_conflict(&error) => {}
+                written => return written.map(drop),
+            }
+        }
+    };
+    in_time(write.map(|written| match written {
         Err(error) if is_too_late(&error) => Ok(0),
-        patched => patched.map(|_| changed.len()),
+        written => written.map(|()| wanted.missing(&node)),
     }))
     .await
+}
+
+static NONE: Annotations = Annotations::new();
+
+fn patch(
+    client: &Client,
+    name: &str,
+    metadata: Value,
+) -> impl Future<Output = kube::Result<ObjectMeta>> {
+    let patch = Patch::Merge(json!({ "metadata": metadata }));
+    async move { patch_status::<Node>(client, None, name, &patch).await }
+}
+
+/// Whether another has written since the version that the write names.
+fn is_conflict(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 409)
 }
 
 /// The answer of the API server; or what is wrong, or that none came in time, in words.
@@ -114,36 +181,71 @@ async fn in_time<T>(answer: impl Future<Output = kube::Result<T>>) -> Result<T, 
     }
 }
 
-/// Those of the wanted annotations that the Node lacks.
-pub(crate) fn missing(node: &ApiNode, wanted: &Announced) -> Announced {
-    let differs = |(key, value): &(&&str, &String)| node.annotations.get(**key) != Some(value);
-    let missing = wanted.iter().filter(differs);
-    missing.map(|(key, value)| (*key, value.clone())).collect()
-}
-
-/// Removes podwire's annotations; returns their number.
+/// Removes podwire's annotations, and its entries beside those of others; returns their number.
 ///
 /// # Errors
 /// The API server's, or none came in time, in words.
 pub(crate) async fn withdraw(client: &Client, name: &str) -> Result<usize, String> {
     let nodes = Api::<Node>::all(client.clone());
-    let Some(node) = in_time(nodes.get_metadata_opt(name)).await? else {
-        return Ok(0);
-    };
-    let there = WRITTEN
-        .iter()
-        .filter(|key| node.annotations().contains_key(**key));
-    // A merge patch removes members whose value is null (RFC 7396).
-    let gone: BTreeMap<&str, Value> = there.map(|key| (*key, Value::Null)).collect();
-    if !gone.is_empty() {
-        let patch = json!({"metadata": {"annotations": gone}});
-        in_time(patch_status::<Node>(
-            client,
-            None,
-            name,
-            &Patch::Merge(patch),
-        ))
-        .await?;
+    in_time(async {
+        loop {
+            let Some(node) = nodes.get_metadata_opt(name).await? else {
+                return Ok(0);
+            };
+            let gone = withdrawn(node.annotations());
+            if gone.is_empty() {
+                return Ok(0);
+            }
+            let version = node.metadata.resource_version;
+            let changed = json!({ "annotations": gone, "resourceVersion": version });
+            match patch(client, name, changed).await {
+                Err(error) if is_conflict(&error) => {}
+                written => return written.map(|_| gone.len()),
+            }
+        }
+    })
+    .await
+}
+
+/// The annotations to change. A merge patch removes members whose value is null (RFC 7396).
+fn withdrawn(seen: &Annotations) -> BTreeMap<&'static str, Option<String>> {
+    let whole = WHOLE.iter().filter(|key| seen.contains_key(**key));
+    let whole = whole.map(|key| (*key, None));
+    let entries = BY_NETWORK.iter().filter_map(|key| {
+        let (own, others) = networks::read(seen.get(*key)?);
+        (!own.is_null()).then(|| (*key, others.alone()))
+    });
+    whole.chain(entries).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_of_other_networks_survive_both_ways() {
+        let theirs = r#""blue":{"mode":"shared","n":12345678901234567890.12}"#;
+        let node = |gateway: String| ApiNode {
+            annotations: [(GATEWAY.to_owned(), gateway)].into(),
+            ..ApiNode::default()
+        };
+        let wanted = Announced {
+            entries: [(GATEWAY, json!({"mode": ""}))].into(),
+            ..Announced::default()
+        };
+        let both = format!(r#"{{{theirs},"default":{{"mode":""}}}}"#);
+        for old in [
+            format!("{{{theirs}}}"),
+            format!(r#"{{"default": 1, {theirs}}}"#),
+        ] {
+            let missing = wanted.entries_missing(&node(old).annotations);
+            assert_eq!(missing, [(GATEWAY, both.clone())].into());
+        }
+        let node = node(both);
+        assert_eq!(wanted.missing(&node), 0);
+        let alone = Some(format!("{{{theirs}}}"));
+        assert_eq!(withdrawn(&node.annotations), [(GATEWAY, alone)].into());
+        let own = [(GATEWAY.to_owned(), r#"{"default":1}"#.to_owned())].into();
+        assert_eq!(withdrawn(&own), [(GATEWAY, None)].into());
     }
-    Ok(gone.len())
 }

@@ -316,10 +316,10 @@ impl Reconciler<'_> {
         // Until the watch reports what was written, the Node looks as before.
         let announced = (node.clone(), wanted);
         if self.announced.as_ref() != Some(&announced) && self.writing.is_empty() {
-            let missing = announce::missing(node, &announced.1);
-            if !missing.is_empty() {
+            let (node, wanted) = announced.clone();
+            if wanted.missing(&node) != 0 {
                 let (client, name) = (watch.client.clone(), settings.node_name.clone());
-                let write = announce::announce(client, name, node.uid.clone(), missing);
+                let write = announce::announce(client, name, node, wanted);
                 self.writing.spawn(write);
             }
             self.announced = Some(announced);

@@ -236,7 +236,13 @@ fn open_vswitch_may_restart_and_lose_its_database() {
 fn what_is_taken_away_again_and_again_is_left_alone_for_a_while() {
     let machine = Machine::new();
     let server = ApiServer::start_in(machine.node().place());
-    server.apply(apiserver::node("node-a", "192.0.2.11"));
+    let mut object = apiserver::node("node-a", "192.0.2.11");
+    let (gateway, theirs) = (
+        "k8s.ovn.org/l3-gateway-config",
+        r#"{"blue":{"mode":"shared"}}"#,
+    );
+    object["metadata"]["annotations"][gateway] = theirs.into();
+    server.apply(object);
     let url = server.url();
     let run = machine.start_run(format!("--k8s-apiserver {url}"));
     let text = "restored route 10.96.0.0/16";
@@ -274,6 +280,8 @@ fn what_is_taken_away_again_and_again_is_left_alone_for_a_while() {
     let annotations =
         || server.object("Node", "", "node-a").unwrap()["metadata"]["annotations"].clone();
     assert!(annotations().get(annotation).is_some(), "{}", annotations());
+    let both = r#"{"blue":{"mode":"shared"},"default":{"mode":""}}"#;
+    assert_eq!(annotations()[gateway], both);
     let flags = [
         "--cluster",
         "--node-name",
@@ -293,6 +301,7 @@ fn what_is_taken_away_again_and_again_is_left_alone_for_a_while() {
         "{done:?}"
     );
     assert!(annotations().get(annotation).is_none(), "{}", annotations());
+    assert_eq!(annotations()[gateway], theirs);
 }
 
 #[test]

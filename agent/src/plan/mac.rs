@@ -4,27 +4,21 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 use macaddr::MacAddr6;
+use podwire_cluster::address::mac;
 
 use super::names::stable_hash;
 
-/// The pod end's address: `0a:58` and the first IPv4 address, as ovn-kubernetes and the reference
-/// plugins derive it, so that the MAC address identifies the pod. Without an IPv4 address, a
-/// locally administered one derived from the attachment's name.
+/// The pod end's address: that of its first IPv4 address, else of its first one, as ovn-kubernetes
+/// derives it, so that the MAC address identifies the pod. Without an address, a locally
+/// administered one derived from the attachment's name.
 pub fn pod_mac(addresses: &[IpNet], seed: &[&str]) -> MacAddr6 {
-    let ipv4 = addresses.iter().find_map(|address| match address.addr() {
-        IpAddr::V4(ip) => Some(ip.octets()),
-        IpAddr::V6(_) => None,
-    });
-    let tail = ipv4.unwrap_or_else(|| {
-        let [a, b, c, d, ..] = stable_hash(seed).to_be_bytes();
-        [a, b, c, d]
-    });
-    let prefix = if ipv4.is_some() {
-        [0x0a, 0x58]
-    } else {
-        [0x0a, 0x59]
-    };
-    MacAddr6::new(prefix[0], prefix[1], tail[0], tail[1], tail[2], tail[3])
+    let mut all = addresses.iter().map(IpNet::addr);
+    let ipv4 = all.clone().find(IpAddr::is_ipv4);
+    if let Some(address) = ipv4.or_else(|| all.next()) {
+        return mac(address).into();
+    }
+    let [a, b, c, d, ..] = stable_hash(seed).to_be_bytes();
+    MacAddr6::new(0x0a, 0x59, a, b, c, d)
 }
 
 /// The host end's address. It starts with `fe`, because a bridge without a fixed address takes the
@@ -46,12 +40,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pod_with_an_ipv4_address_has_it_in_its_mac() {
+    fn a_pod_s_mac_is_the_one_that_ovn_kubernetes_derives() {
         let addresses = [
             "fd00::5/64".parse().unwrap(),
             "10.186.1.5/22".parse().unwrap(),
         ];
         assert_eq!(pod_mac(&addresses, &["a"]).to_string(), "0A:58:0A:BA:01:05");
+        let ipv6 = ["fd01::1234/64".parse().unwrap()];
+        assert_eq!(pod_mac(&ipv6, &["a"]).to_string(), "0A:58:11:37:A6:26");
     }
 
     #[test]

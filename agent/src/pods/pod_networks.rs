@@ -17,7 +17,7 @@ use super::node::{Node, document};
 use crate::plan::InterfaceSpec;
 
 /// The annotation's name.
-pub use podwire_cluster::networks::POD_NETWORKS as ANNOTATION;
+pub use podwire_cluster::annotations::POD_NETWORKS as ANNOTATION;
 
 /// The annotation. An entry is parsed when it is needed, so an error in another one keeps no
 /// interface from the pod.

@@ -3,7 +3,8 @@
 use std::net::IpAddr;
 
 use ipnet::IpNet;
-use podwire_cluster::networks::{NODE_SUBNETS, node_subnets};
+use podwire_cluster::annotations::NODE_SUBNETS;
+use podwire_cluster::networks::node_subnets;
 
 use super::nets::{check_apart, check_subnets, nets};
 use super::{Mode, Peer, Settings, SettingsError, bad};

@@ -1,7 +1,7 @@
 //! The networks in the settings.
 
 use ipnet::IpNet;
-use podwire_cluster::networks::NODE_SUBNETS;
+use podwire_cluster::annotations::NODE_SUBNETS;
 
 use super::{Mode, Settings, SettingsError, bad};
 use crate::overlap::{not_for_pods, overlap};

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use podwire_cluster::claims::{self, Refused};
-use podwire_cluster::networks::OtherNetworks;
+use podwire_cluster::networks::{self, OtherNetworks};
 use podwire_ovs::nb::Table;
 use podwire_ovs::replica::Db;
 use serde::Serialize;
@@ -128,7 +128,7 @@ impl State {
         self.subnets_of_node(name, &node, look)?;
         let subnets = self.subnets.of(name).to_vec();
         if subnets_before(&node) != subnets {
-            let others = node.subnets.as_deref().map(OtherNetworks::of);
+            let others = node.subnets.as_deref().map(|it| networks::read(it).1);
             let version = self.version(&Key::node(name.into()), node.version);
             annotate(
                 (&node.uid, version),

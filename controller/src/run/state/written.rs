@@ -1,6 +1,6 @@
 //! What was written to Kubernetes, and what the watches report of it.
 
-use podwire_cluster::networks::OtherNetworks;
+use podwire_cluster::networks;
 
 use super::State;
 use crate::cluster::Name;
@@ -48,8 +48,9 @@ impl State {
                 };
                 let is_newer = pod.version > version;
                 if !is_newer {
-                    pod.networks = Some(ipam::read_pod_networks(value));
-                    pod.other_networks = OtherNetworks::of(value);
+                    let (entry, others) = networks::read(value);
+                    pod.networks = Some(ipam::read_pod_network(&entry));
+                    pod.other_networks = others;
                 }
                 is_newer
             }
@@ -96,7 +97,12 @@ mod tests {
     use super::*;
     use crate::cluster::{Node, Pod};
     use crate::config::Rules;
+    use crate::ipam::Had;
     use crate::run::watch::Known;
+
+    fn had(annotation: &str) -> Had {
+        ipam::read_pod_network(&networks::read(annotation).0)
+    }
 
     fn state() -> State {
         let mut state = State::new(Rules {
@@ -116,7 +122,7 @@ mod tests {
         let key = Key::pod(id.clone());
         let pod = |version, networks: Option<&str>| Pod {
             version,
-            networks: networks.map(ipam::read_pod_networks),
+            networks: networks.map(had),
             ..Pod::default()
         };
         let own = r#"{"default":{"ip_addresses":["10.0.0.3/24"]}}"#;
@@ -137,15 +143,15 @@ mod tests {
         assert!(!state.begins(&key, &write));
         state.is_over(&key, &write);
         state.was_written(&key, &write, 2);
-        assert_eq!(known(&state), Some(ipam::read_pod_networks("{}")));
+        assert_eq!(known(&state), Some(had("{}")));
         assert!(state.take_dirty().contains(&key));
 
         // What the watch reports late is older than our own.
         state.was_written(&key, &write, 5);
         tell(&mut state, pod(4, Some("{}")));
-        assert_eq!(known(&state), Some(ipam::read_pod_networks(own)));
+        assert_eq!(known(&state), Some(had(own)));
         tell(&mut state, pod(6, Some("{}")));
-        assert_eq!(known(&state), Some(ipam::read_pod_networks("{}")));
+        assert_eq!(known(&state), Some(had("{}")));
     }
 
     #[test]

@@ -1,0 +1,22 @@
+//! The names of ovn-kubernetes' annotations that podwire reads or writes.
+
+/// A node's subnets, by network.
+pub const NODE_SUBNETS: &str = "k8s.ovn.org/node-subnets";
+/// A node's chassis: its system-id.
+pub const NODE_CHASSIS: &str = "k8s.ovn.org/node-chassis-id";
+/// The MAC addresses of a node's management ports, by network.
+pub const MANAGEMENT_MACS: &str = "k8s.ovn.org/node-mgmt-port-mac-addresses";
+/// The same for the default network alone, before 2023.
+pub const MANAGEMENT_MAC: &str = "k8s.ovn.org/node-mgmt-port-mac-address";
+/// The addresses of a node's tunnel ends.
+pub const ENCAP_IPS: &str = "k8s.ovn.org/node-encap-ips";
+/// A node's gateway, by network.
+pub const GATEWAY: &str = "k8s.ovn.org/l3-gateway-config";
+/// A node's own addresses.
+pub const HOST_ADDRESSES: &str = "k8s.ovn.org/host-addresses";
+/// The same with prefix lengths.
+pub const HOST_CIDRS: &str = "k8s.ovn.org/host-cidrs";
+/// The address of a node's uplink, one of each family.
+pub const PRIMARY_ADDRESS: &str = "k8s.ovn.org/node-primary-ifaddr";
+/// A pod's addresses, by network.
+pub const POD_NETWORKS: &str = "k8s.ovn.org/pod-networks";
