@@ -44,7 +44,7 @@ help: ## this list
 .PHONY: demo
 demo: root ## wire two pods on a private Open vSwitch, show them talking, and clean up
 	@.ci/packages $(DEMO_PACKAGES)
-	@$(CARGO) build --release -p podwire --bin podwire
+	@$(CARGO) build --release -p podwire-tools --bin podwire
 	@$(MAKE) --no-print-directory plugin
 	@$(CARGO) build -p podwire-tests --bin podwire-demo
 	@PODWIRE_BIN=$(CURDIR)/target/release/podwire target/debug/podwire-demo
@@ -52,7 +52,7 @@ demo: root ## wire two pods on a private Open vSwitch, show them talking, and cl
 .PHONY: demo-ovn
 demo-ovn: root ## two nodes in one OVN network: pods that talk through its tunnel, a picture of it, and clean up
 	@.ci/packages $(DEMO_PACKAGES) $(OVN_PACKAGES)
-	@$(CARGO) build --release -p podwire --bin podwire
+	@$(CARGO) build --release -p podwire-tools --bin podwire
 	@$(MAKE) --no-print-directory plugin
 	@$(CARGO) build -p podwire-tests --bin podwire-demo
 	@PODWIRE_BIN=$(CURDIR)/target/release/podwire target/debug/podwire-demo ovn
@@ -60,7 +60,7 @@ demo-ovn: root ## two nodes in one OVN network: pods that talk through its tunne
 .PHONY: demo-node
 demo-node: root ## two machines with a router between them made nodes by podwire node: every way a packet takes, damage put back, cleanup, and proof of it
 	@.ci/packages $(DEMO_PACKAGES) $(OVN_PACKAGES) nftables
-	@$(CARGO) build --release -p podwire --bin podwire
+	@$(CARGO) build --release -p podwire-tools --bin podwire
 	@$(MAKE) --no-print-directory plugin
 	@$(CARGO) build -p podwire-tests --bin podwire-demo
 	@PODWIRE_BIN=$(CURDIR)/target/release/podwire target/debug/podwire-demo node
@@ -68,7 +68,7 @@ demo-node: root ## two machines with a router between them made nodes by podwire
 .PHONY: demo-cluster
 demo-cluster: root ## a cluster's network on podwire and OVN alone: controller, two nodes, pods, a service, the leader killed; with a real kube-apiserver after `make kubernetes`
 	@.ci/packages $(DEMO_PACKAGES) $(OVN_PACKAGES) nftables
-	@$(CARGO) build --release -p podwire --bin podwire
+	@$(CARGO) build --release -p podwire-tools --bin podwire
 	@$(CARGO) build --release -p podwire-controller --bin podwire-controller
 	@$(MAKE) --no-print-directory plugin
 	@$(CARGO) build -p podwire-tests --bin podwire-demo
@@ -190,7 +190,7 @@ bench-build: root
 
 .PHONY: bench-binaries
 bench-binaries: plugin
-	@$(CARGO) build --release -p podwire --bin podwire
+	@$(CARGO) build --release -p podwire-tools --bin podwire
 	@$(CARGO) build --release -p podwire-bench --bin podwire-bench
 	@rustc --edition 2024 -O -C panic=abort -C strip=symbols $(PLUGIN_FLAGS) -o $$CARGO_TARGET_DIR/plugin/podwire-empty benches/empty.rs
 
@@ -242,7 +242,7 @@ conformance: root ## check podwire and Debian's plugins against the CNI specific
 lint: ## formatting, clippy, rustdoc and licences, each without a warning
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
-	$(CARGO) clippy -p podwire --bin podwire-faults --features fault-points -- -D warnings
+	$(CARGO) clippy -p podwire-tools --bin podwire-faults --features fault-points -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps
 	rustfmt --check --edition 2024 fuzz/entries.rs fuzz/fuzz_targets/*.rs
 	if $(CARGO) deny --version >/dev/null 2>&1; then
@@ -271,8 +271,8 @@ lines: ## the product's lines of code by crate and room, without blank lines, co
 
 .PHONY: build
 build: plugin ## what the tests exec: the agent (also with fault points) and the conformance suite (debug), and the plugin (as shipped)
-	$(CARGO) build -p podwire --bin podwire -p cni-conformance --bin cni-conformance -p podwire-controller --bin podwire-controller
-	$(CARGO) build -p podwire --bin podwire-faults --features fault-points
+	$(CARGO) build -p podwire-tools --bin podwire -p cni-conformance --bin cni-conformance -p podwire-controller --bin podwire-controller
+	$(CARGO) build -p podwire-tools --bin podwire-faults --features fault-points
 
 .PHONY: plugin
 plugin: ## the static plugin, target/plugin/podwire-cni
@@ -282,7 +282,7 @@ plugin: ## the static plugin, target/plugin/podwire-cni
 release: ## the binaries as shipped: target/release/podwire and target/plugin/podwire-cni
 	@if [[ -z "$(SHIPPED)" ]]; then
 		$(MAKE) --no-print-directory plugin
-		$(CARGO) build --release -p podwire --bin podwire
+		$(CARGO) build --release -p podwire-tools --bin podwire
 	fi
 
 .PHONY: install

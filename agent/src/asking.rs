@@ -14,7 +14,7 @@ use podwire_cni::wire;
 
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Unanswered {
+pub enum Unanswered {
     /// Nobody listens there, or the connection was refused.
     #[error("{0}")]
     Connect(io::Error),
@@ -52,7 +52,7 @@ fn errno_of(cause: &(dyn Error + 'static)) -> io::Error {
 ///
 /// # Errors
 /// There is no answer. A refusal is an answer.
-pub(crate) async fn ask(
+pub async fn ask(
     socket: &Path,
     method: Method,
     path: &str,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// A length of time in the usual unit: whole milliseconds below one second, seconds above.
-pub(crate) fn text(time: Duration) -> String {
+pub fn text(time: Duration) -> String {
     let milliseconds = time.as_millis();
     match milliseconds {
         0..1000 => format!("{milliseconds} ms"),

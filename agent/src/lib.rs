@@ -1,16 +1,15 @@
 //! The podwire node agent, one room for each of its concerns. A request flows downward, and no room
 //! imports one above it: [`install`], [`server`], [`inspect`], [`reconcile`], [`attach`], [`pods`],
 //! [`ipam`], [`plan`], [`flows`], [`ports`], [`journal`], [`observe`],
-//! [`config`]. Beside them stand the [`tools`], which speak to a running agent over
-//! its socket.
+//! [`config`].
 
 #![forbid(unsafe_code)]
 
-mod asking;
+pub mod asking;
 pub mod attach;
 mod changes;
 pub mod config;
-mod duration;
+pub mod duration;
 pub mod fault;
 pub mod flows;
 pub mod inspect;
@@ -25,4 +24,3 @@ pub mod reconcile;
 pub mod run;
 pub mod server;
 pub mod service;
-pub mod tools;

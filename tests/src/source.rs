@@ -11,7 +11,7 @@ use syn::visit_mut::{self, VisitMut};
 use syn::{Attribute, ImplItem, Item, Stmt};
 
 /// The product's crates: the directories below the repository's root.
-pub const CRATES: [&str; 9] = [
+pub const CRATES: [&str; 10] = [
     "cni",
     "ovs",
     "apiserver",
@@ -20,6 +20,7 @@ pub const CRATES: [&str; 9] = [
     "node",
     "agent/netns",
     "agent",
+    "agent/tools",
     "controller",
 ];
 

@@ -223,7 +223,7 @@ fn quoted_messages(page: &str) -> Vec<String> {
 
 #[test]
 fn the_messages_that_pages_quote_are_in_the_code() {
-    let modules = ["agent", "agent/netns", "cni"]
+    let modules = ["agent", "agent/netns", "agent/tools", "cni"]
         .into_iter()
         .flat_map(Module::of_crate);
     let code: Vec<String> = modules.map(|module| module.texts().join("\n")).collect();

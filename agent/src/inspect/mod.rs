@@ -1,5 +1,5 @@
 //! What operators see of the agent, on `GET /v1/status`, `/v1/ports`, `/v1/traces`, `/v1/check` and
-//! `/v1/gc`: views of the lower modules' state as JSON, which [`tools`](crate::tools) parse back
+//! `/v1/gc`: views of the lower modules' state as JSON, which the tools parse back
 //! into the same types.
 
 mod filter;
@@ -12,7 +12,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde::{Deserialize, Serialize};
 
 pub use filter::{Filter, UnknownFilter};
-pub(crate) use ports::sort;
+pub use ports::sort;
 pub use ports::{PortView, ports};
 pub use status::{
     Attachments, Database, Failure, PortCounts, Reachable, SourceView, SpoolView, StatusView,
@@ -85,7 +85,7 @@ pub fn traces(recorder: &Recorder, filter: &Filter) -> String {
 }
 
 /// The present time, in microseconds since 1970.
-pub(crate) fn now_micros() -> u64 {
+pub fn now_micros() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     since.map_or(0, |since| {
         u64::try_from(since.as_micros()).unwrap_or(u64::MAX)

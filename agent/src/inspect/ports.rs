@@ -141,6 +141,6 @@ fn added_unix_micros(node: &Node, key: Option<&AttachmentKey>) -> Option<u64> {
 }
 
 /// Orders by pod and interface; ports without a pod by name.
-pub(crate) fn sort(ports: &mut [PortView]) {
+pub fn sort(ports: &mut [PortView]) {
     ports.sort_by(|a, b| (&a.pod, &a.pod_ifname, &a.name).cmp(&(&b.pod, &b.pod_ifname, &b.name)));
 }

@@ -53,7 +53,7 @@ fn kinds(source: &str, name: &str) -> Vec<String> {
 /// `complains_of` fails when the finding has a fix.
 #[test]
 fn every_kind_of_finding_has_a_test_that_runs_its_fix() {
-    let findings = include_str!("../../../agent/src/tools/doctor/kind.rs");
+    let findings = include_str!("../../../agent/tools/src/doctor/kind.rs");
     let faults = include_str!("../../../agent/src/attach/check/fault.rs");
     let mut all = kinds(findings, "Kind");
     all.extend(kinds(faults, "Fault"));
