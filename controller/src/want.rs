@@ -12,8 +12,9 @@ use ipnet::IpNet;
 use podwire_ovs::nb::Table;
 use podwire_ovs::value::Value;
 
-use crate::cluster::{Node, Pod};
+use crate::cluster::{Node, ObjectName, Pod};
 use crate::ipam::{Assigned, mac, nth};
+use crate::names;
 
 pub use service::{NODE_SWITCH, service};
 
@@ -108,7 +109,7 @@ pub fn node(name: &str, node: &Node, subnets: &[IpNet]) -> Vec<Row> {
         return Vec::new();
     };
     let router = |place: u32| subnets.iter().map(move |subnet| nth(*subnet, place));
-    let to_switch = format!("rtos-{name}");
+    let to_switch = names::router_port(name);
     let management: Vec<IpAddr> = router(2).map(|address| address.addr()).collect();
     let management_mac = node.mac.unwrap_or_else(|| mac(nth(*first, 2).addr()));
     let mut switch = Row::new(Table::LogicalSwitch, name)
@@ -123,12 +124,12 @@ pub fn node(name: &str, node: &Node, subnets: &[IpNet]) -> Vec<Row> {
             .set("mac", mac(nth(*first, 1).addr()).to_string())
             .set("networks", Value::set(router(1).map(|it| it.to_string())))
             .under(Table::LogicalRouter, ROUTER, "ports"),
-        Row::new(Table::LogicalSwitchPort, format!("stor-{name}"))
+        Row::new(Table::LogicalSwitchPort, names::switch_port(name))
             .set("type", "router")
             .set("addresses", "router")
             .set("options", Value::map([("router-port", &*to_switch)]))
             .under(Table::LogicalSwitch, name, "ports"),
-        Row::new(Table::LogicalSwitchPort, format!("k8s-{name}"))
+        Row::new(Table::LogicalSwitchPort, names::management_port(name))
             .set("type", "")
             .set(
                 "addresses",
@@ -177,23 +178,20 @@ pub fn node(name: &str, node: &Node, subnets: &[IpNet]) -> Vec<Row> {
 }
 
 /// A pod with these addresses: its logical port.
-pub fn pod(namespace: &str, name: &str, pod: &Pod, assigned: &Assigned) -> Vec<Row> {
+pub fn pod(id: &ObjectName, pod: &Pod, assigned: &Assigned) -> Vec<Row> {
     let addresses = assigned.addresses.iter().copied();
     let all = port_addresses(assigned.mac.to_string(), addresses);
     let options = Value::map([
         ("iface-id-ver", &*pod.uid),
         ("requested-chassis", &*pod.node),
     ]);
-    let mut port = Row::new(Table::LogicalSwitchPort, format!("{namespace}_{name}"))
+    let mut port = Row::new(Table::LogicalSwitchPort, names::pod_port(id))
         .set("type", "")
         .set("addresses", &*all)
         .set("port_security", &*all)
         .set("options", options)
         .under(Table::LogicalSwitch, &pod.node, "ports");
-    port.external_ids = vec![
-        ("namespace", namespace.to_owned()),
-        ("pod", "true".to_owned()),
-    ];
+    port.external_ids = vec![("namespace", id.0.to_string()), ("pod", "true".to_owned())];
     vec![port]
 }
 

@@ -89,11 +89,6 @@ impl TraceParent {
         self.field(PARENT_ID)
     }
 
-    /// Whether whoever called may have recorded the trace.
-    pub fn is_sampled(&self) -> bool {
-        u8::from_str_radix(self.field(FLAGS), 16).is_ok_and(|flags| flags & 1 == 1)
-    }
-
     fn field(&self, (_, from, to): Field) -> &str {
         // Checked to be ASCII and long enough when it was parsed.
         self.text.get(from..to).unwrap_or_default()
@@ -123,10 +118,7 @@ mod tests {
         let parent = TraceParent::parse(GOOD).unwrap();
         assert_eq!(parent.trace_id(), "0af7651916cd43dd8448eb211c80319c");
         assert_eq!(parent.parent_id(), "b7ad6b7169203331");
-        assert!(parent.is_sampled());
         assert_eq!(parent.to_string(), GOOD);
-        let unsampled = GOOD.replace("-01", "-02");
-        assert!(!TraceParent::parse(&unsampled).unwrap().is_sampled());
     }
 
     #[test]

@@ -1,8 +1,7 @@
 //! `podwire man`: a manual page for each command, from its help text and the pages here: examples,
 //! files, and references.
 
-mod pages;
-
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -11,8 +10,33 @@ use clap::{Args, Command};
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, roman};
 
+use serde::Deserialize;
+
 use super::{Exit, ToolError, show};
-use pages::{EVERYWHERE, PAGES, Page};
+
+const PAGES: &str = include_str!("man/pages.toml");
+/// A file that concerns every command.
+const EVERYWHERE: &str = "/run/podwire/agent.sock";
+
+/// What the pages contain beyond the help texts.
+#[derive(Debug, Deserialize)]
+struct Pages {
+    /// Files, with their descriptions.
+    files: BTreeMap<String, String>,
+    /// By command.
+    pages: BTreeMap<String, Page>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Page {
+    /// Command lines, with descriptions.
+    examples: Vec<(String, String)>,
+    /// Those of this command alone.
+    files: Vec<String>,
+    /// References to other pages.
+    also: Vec<String>,
+}
 
 /// The flags of `podwire man`.
 #[derive(Debug, Args)]
@@ -72,31 +96,49 @@ fn page(command: &Command) -> io::Result<String> {
             rest.text([roman(line)]).control("br", []);
         }
     }
-    let page = PAGES.iter().find(|page| page.name == name);
-    let files = EVERYWHERE.iter().chain(page.map_or(&[][..], |it| it.files));
-    if let Some(Page { examples, .. }) = page {
+    let Pages { files, mut pages } = toml::from_str(PAGES).map_err(io::Error::other)?;
+    let page = pages.remove(name).unwrap_or_default();
+    if !page.examples.is_empty() {
         rest.control("SH", ["EXAMPLES"]);
-        paragraphs(&mut rest, *examples);
+        let pairs = page.examples.iter();
+        paragraphs(&mut rest, pairs.map(|(line, what)| (line, what)));
     }
     rest.control("SH", ["FILES"]);
-    paragraphs(&mut rest, files);
+    let of_page = page.files.iter().map(String::as_str);
+    let of_page = std::iter::once(EVERYWHERE).chain(of_page);
+    let described = of_page.filter_map(|file| files.get_key_value(file));
+    paragraphs(&mut rest, described.collect::<Vec<_>>());
     rest.control("SH", ["SEE ALSO"]);
-    let also = page.map_or(&[][..], |it| it.also);
-    let also: Vec<&str> = also
-        .iter()
-        .copied()
-        .filter(|it| *it != format!("{name}(1)"))
-        .collect();
-    rest.text([roman(also.join(", "))]);
+    rest.text([roman(page.also.join(", "))]);
     rest.to_writer(&mut text)?;
     Ok(String::from_utf8_lossy(&text).into_owned())
 }
 
 /// Adds the items, each with its description below it.
-fn paragraphs<'a>(roff: &mut Roff, pairs: impl IntoIterator<Item = &'a (&'a str, &'a str)>) {
+fn paragraphs<'a>(roff: &mut Roff, pairs: impl IntoIterator<Item = (&'a String, &'a String)>) {
     for (thing, what) in pairs {
         roff.control("TP", [])
-            .text([bold(*thing)])
-            .text([roman(*what)]);
+            .text([bold(thing)])
+            .text([roman(what)]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_file_and_every_page_that_a_page_names_is_there() {
+        let Pages { files, pages } = toml::from_str(PAGES).unwrap();
+        assert!(files.contains_key(EVERYWHERE));
+        for (name, page) in &pages {
+            assert!(!page.examples.is_empty(), "{name}");
+            let mut described = page.files.iter();
+            assert!(described.all(|file| files.contains_key(file)), "{name}");
+            for also in page.also.iter().filter(|it| it.starts_with("podwire")) {
+                let other = also.strip_suffix("(1)").unwrap();
+                assert!(other != name && pages.contains_key(other), "{name}: {also}");
+            }
+        }
     }
 }

@@ -86,18 +86,6 @@ impl Args {
         self.get("K8S_POD_UID")
     }
 
-    /// The id of the pod's sandbox.
-    pub fn infra_container_id(&self) -> Option<&str> {
-        self.get("K8S_POD_INFRA_CONTAINER_ID")
-    }
-
-    /// Whether the runtime asks for unknown keys to be ignored. podwire always ignores them: the
-    /// specification leaves the keys to runtime and operator.
-    pub fn ignore_unknown(&self) -> bool {
-        self.get("IgnoreUnknown")
-            .is_some_and(|value| value == "1" || value.eq_ignore_ascii_case("true"))
-    }
-
     /// All pairs, by key.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0

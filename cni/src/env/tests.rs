@@ -220,17 +220,14 @@ fn args_are_read_in_any_order_with_equal_signs_in_values() {
     assert_eq!(args.pod_namespace(), Some("ns"));
     assert_eq!(args.pod_name(), Some("web"));
     assert_eq!(args.pod_uid(), Some("u-1"));
-    assert_eq!(args.infra_container_id(), Some("0a"));
     assert_eq!(args.get("X"), Some("a=b=="));
-    assert!(args.ignore_unknown());
     assert_eq!(args.iter().count(), 6);
 }
 
 #[test]
 fn the_last_of_several_args_of_one_key_counts_and_an_empty_value_is_none() {
-    let args = Args::parse("A=1;A=2;B=;IgnoreUnknown=TRUE").unwrap();
+    let args = Args::parse("A=1;A=2;B=").unwrap();
     assert_eq!((args.get("A"), args.get("B")), (Some("2"), None));
-    assert!(args.ignore_unknown() && !Args::parse("IgnoreUnknown=0").unwrap().ignore_unknown());
     assert_eq!(Args::parse(""), Ok(Args::default()));
 }
 

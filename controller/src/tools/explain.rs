@@ -14,6 +14,7 @@ use crate::cluster::{Cluster, Name, ObjectName, Pod};
 use crate::config::Config;
 use crate::ipam::{self, Had, Mac, mac, nth};
 use crate::key::Key;
+use crate::names::pod_port;
 use crate::run::State;
 use crate::want::policy::{self, Connection};
 
@@ -163,8 +164,8 @@ fn pod_of<'a>(cluster: &'a Cluster, id: &ObjectName) -> Result<&'a Pod, ToolErro
     })
 }
 
-fn describe_row(db: &Db, (namespace, name): &ObjectName, pod: &Pod, had: &Had, text: &mut String) {
-    let port = format!("{namespace}_{name}");
+fn describe_row(db: &Db, id: &ObjectName, pod: &Pod, had: &Had, text: &mut String) {
+    let port = pod_port(id);
     let Some(row) = db.nb_named(Table::LogicalSwitchPort, &port).next() else {
         line(
             text,
@@ -198,7 +199,7 @@ fn describe_row(db: &Db, (namespace, name): &ObjectName, pod: &Pod, had: &Had, t
             &format!("its switch is not that of the node {}", pod.node),
         );
     }
-    let key = Key::pod((namespace.clone(), name.clone())).to_string();
+    let key = Key::pod(id.clone()).to_string();
     if db
         .nb_of_object(Table::LogicalSwitchPort, &key)
         .next()
@@ -267,7 +268,7 @@ fn services_of(cluster: &Cluster, had: &Had) -> Vec<String> {
 /// The packet that the pod would send.
 fn packet(
     cluster: &Cluster,
-    (namespace, name): &ObjectName,
+    id: &ObjectName,
     (pod, had): (&Pod, &Had),
     target: &Target,
     port: Option<u16>,
@@ -301,7 +302,7 @@ fn packet(
     let destination: Mac = neighbour.unwrap_or_else(router);
     Ok(Packet {
         switch: pod.node.to_string(),
-        port: format!("{namespace}_{name}"),
+        port: pod_port(id),
         macs: (source, destination),
         from: from.addr(),
         to,

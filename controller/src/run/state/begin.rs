@@ -16,6 +16,7 @@ use crate::cluster::{Cluster, Name, Node, ObjectName, Pod};
 use crate::config::Rules;
 use crate::ipam::{self, ClusterSubnet, Former, Had, Request, RequestError, Subnets};
 use crate::key::{Key, Of};
+use crate::names::{ROUTER_PORT, pod_port, router_port};
 
 /// A setting that does not fit what exists.
 #[derive(Debug, thiserror::Error)]
@@ -58,13 +59,11 @@ pub(crate) fn check(rules: &Rules, db: &Db) -> Result<(), Contradiction> {
         setting: ClusterSubnet::list(&rules.networks),
         subnet,
         node: node.clone(),
-        row: format!("{ROUTER_PORT}{node}"),
+        row: router_port(node),
         others,
     })
 }
 
-/// The name of a node's router port, before the node's.
-const ROUTER_PORT: &str = "rtos-";
 /// The options of a pod's logical port with the pod's uid, and its node.
 const UID: &str = "iface-id-ver";
 const NODE: &str = "requested-chassis";
@@ -271,10 +270,9 @@ pub(super) fn addresses_before(id: &ObjectName, pod: &Pod, db: &Db, adopt: bool)
 
 /// A pod's logical ports: its own and, to be adopted, the one with its name.
 pub(super) fn ports<'a>(id: &ObjectName, db: &'a Db, adopt: bool) -> Vec<Found<'a>> {
-    let (namespace, name) = id;
     let key = Key::pod(id.clone()).to_string();
     let own = db.nb_of_object(Table::LogicalSwitchPort, key);
-    let port = format!("{namespace}_{name}");
+    let port = pod_port(id);
     let named = db.nb_named(Table::LogicalSwitchPort, &port);
     own.chain(named.filter(|_| adopt)).collect()
 }

@@ -255,7 +255,7 @@ impl State {
         let members = self
             .policies
             .members(&candidate(id, pod, &self.cluster.namespaces), &addresses);
-        let rows = want::pod(&id.0, &id.1, pod, claimed);
+        let rows = want::pod(id, pod, claimed);
         Ok(Wanted { rows, members })
     }
 

@@ -1,0 +1,26 @@
+//! The names of rows, as in ovn-kubernetes: by these its tools and a takeover find them.
+
+use crate::cluster::ObjectName;
+
+/// What the name of a node's router port begins with; the rest is the node's.
+pub const ROUTER_PORT: &str = "rtos-";
+
+/// A node's port on the router.
+pub fn router_port(node: &str) -> String {
+    format!("{ROUTER_PORT}{node}")
+}
+
+/// The port on a node's switch that leads to the router.
+pub fn switch_port(node: &str) -> String {
+    format!("stor-{node}")
+}
+
+/// The port of a node's management interface.
+pub fn management_port(node: &str) -> String {
+    format!("k8s-{node}")
+}
+
+/// A pod's port, which is also its iface-id.
+pub fn pod_port((namespace, name): &ObjectName) -> String {
+    format!("{namespace}_{name}")
+}
