@@ -37,7 +37,7 @@ pub mod keys;
 pub mod lease;
 pub mod members;
 mod metrics;
-pub mod names;
+mod names;
 mod progress;
 mod rival;
 pub mod run;

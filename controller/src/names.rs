@@ -3,24 +3,24 @@
 use crate::cluster::ObjectName;
 
 /// What the name of a node's router port begins with; the rest is the node's.
-pub const ROUTER_PORT: &str = "rtos-";
+pub(crate) const ROUTER_PORT: &str = "rtos-";
 
 /// A node's port on the router.
-pub fn router_port(node: &str) -> String {
+pub(crate) fn router_port(node: &str) -> String {
     format!("{ROUTER_PORT}{node}")
 }
 
 /// The port on a node's switch that leads to the router.
-pub fn switch_port(node: &str) -> String {
+pub(crate) fn switch_port(node: &str) -> String {
     format!("stor-{node}")
 }
 
 /// The port of a node's management interface.
-pub fn management_port(node: &str) -> String {
+pub(crate) fn management_port(node: &str) -> String {
     format!("k8s-{node}")
 }
 
 /// A pod's port, which is also its iface-id.
-pub fn pod_port((namespace, name): &ObjectName) -> String {
+pub(crate) fn pod_port((namespace, name): &ObjectName) -> String {
     format!("{namespace}_{name}")
 }
