@@ -168,8 +168,7 @@ impl Table {
 
     /// The script that re-creates the table in one transaction.
     pub(crate) fn script(&self) -> String {
-        // Adding it first makes the deletion valid if it does not exist.
-        let mut script = format!("add table {NAME}\n{}", delete(NAME));
+        let mut script = delete(NAME);
         let _ = writeln!(script, "table {NAME} {{");
         for (chain, hook) in &self.chains {
             let _ = writeln!(
@@ -199,9 +198,10 @@ fn pods(settings: &Settings) -> impl Fn(bool) -> String {
     }
 }
 
-/// The script that removes a table.
+/// The script that removes a table, if it exists.
 pub(crate) fn delete(name: &str) -> String {
-    format!("delete table {name}\n")
+    // Adding it first makes the deletion valid.
+    format!("add table {name}\ndelete table {name}\n")
 }
 
 /// A rule's identity: FNV-1a (64 bits) of its text.

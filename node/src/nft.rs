@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::process::Stdio;
 use std::sync::{Mutex, PoisonError};
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 use tokio::io::AsyncWriteExt as _;
 use tokio::process::Command;
 
@@ -24,6 +24,8 @@ pub(crate) enum NftError {
 
 /// The table of services: its family and name.
 pub(crate) const SERVICES: &str = "inet podwire-services";
+/// Its definitions, for a moment, to compare them. The name begins with that one's.
+pub(crate) const SERVICES_CHECK: &str = "inet podwire-services-check";
 
 /// How much of its messages is kept: it repeats each line that it refuses.
 const MOST_SAID: usize = 600;
@@ -91,6 +93,20 @@ async fn listed(
 /// The objects in a list.
 pub(crate) fn objects(listed: &Value) -> impl Iterator<Item = &Value> {
     listed["nftables"].as_array().into_iter().flatten()
+}
+
+/// What stays the same of a listed object: neither handles nor counters.
+pub(crate) fn lasting(object: &Value) -> Option<Map<String, Value>> {
+    let mut object = object.as_object()?.clone();
+    object.remove("metainfo");
+    for kind in object.values_mut() {
+        kind.as_object_mut()?.remove("handle");
+        let parts = kind.get_mut("expr").and_then(Value::as_array_mut);
+        for part in parts.into_iter().flatten() {
+            part.get_mut("counter").map(Value::take);
+        }
+    }
+    Some(object)
 }
 
 /// Runs a script, wholly or not at all.

@@ -105,7 +105,8 @@ async fn tables() -> Result<Tables, NftError> {
         false => None,
     };
     let table = table.as_ref().map(TableSeen::of);
-    Ok((table, there.contains(nft::SERVICES)))
+    let services = there.iter().any(|it| it.starts_with(nft::SERVICES));
+    Ok((table, services))
 }
 
 /// A unit's text (systemd.unit(5), unit file load path).

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Actual, Change, Item, Kind, State, View};
 use crate::firewall::delete;
-use crate::nft::SERVICES as NAME;
+use crate::nft::{SERVICES as NAME, SERVICES_CHECK as CHECK};
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Services;
@@ -24,7 +24,8 @@ impl Kind for Services {
     }
 
     fn remove(&self, _: &Actual) -> Vec<Change> {
-        vec![Change::Nft("to delete our table", delete(NAME))]
+        let script = delete(NAME) + &delete(CHECK);
+        vec![Change::Nft("to delete our table", script)]
     }
 
     /// Whoever keeps the node role keeps its services.

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::{Actual, Change, Item, Kind, State, View};
 use crate::firewall::{NAME, Table, delete, mark};
-use crate::nft::objects;
+use crate::nft::{lasting, objects};
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct TableSeen {
@@ -37,7 +37,10 @@ impl TableSeen {
                 seen.rules.push(rule);
             }
         }
-        let lasting: Vec<Value> = objects(listed).filter_map(lasting).collect();
+        let lasting: Vec<Value> = objects(listed)
+            .filter_map(lasting)
+            .map(Value::from)
+            .collect();
         seen.digest = mark(&Value::from(lasting).to_string());
         seen
     }
@@ -63,20 +66,6 @@ impl TableSeen {
         let is_it = is_it && recorded.is_none_or(|digest| digest == self.digest);
         (!is_it).then(|| "its rules are others".to_owned())
     }
-}
-
-/// What stays the same of a listed object.
-fn lasting(object: &Value) -> Option<Value> {
-    let mut object = object.clone();
-    object.as_object_mut()?.remove("metainfo");
-    for kind in object.as_object_mut()?.values_mut() {
-        kind.as_object_mut()?.remove("handle");
-        let parts = kind.get_mut("expr").and_then(Value::as_array_mut);
-        for part in parts.into_iter().flatten() {
-            part.get_mut("counter").map(Value::take);
-        }
-    }
-    Some(object)
 }
 
 impl Kind for Table {

@@ -4,6 +4,7 @@ mod clients;
 mod frontends;
 mod health;
 mod refused;
+mod rules;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -127,7 +128,16 @@ impl Services {
         let looked = self.seen.is_none();
         let seen = match self.seen.take() {
             Some(seen) => seen,
-            None => nft::list(NAME).await?.map(|listed| read(&listed)),
+            None => {
+                let listed = nft::list(NAME).await?;
+                if let Some(listed) = listed.as_ref().filter(|_| !self.is_settled)
+                    && rules::are_changed(&contents, listed).await?
+                {
+                    warn!("rules of services are not those that podwire wrote: writing them anew");
+                    self.is_overwritten = true;
+                }
+                listed.as_ref().map(read)
+            }
         };
         if seen.as_ref() == Some(&wanted) && !self.is_overwritten {
             self.seen = Some(seen);

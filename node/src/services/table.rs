@@ -384,8 +384,7 @@ impl Contents {
 
     /// The script that re-creates the table, whatever exists.
     pub(crate) fn anew(&self) -> String {
-        // Adding it first makes the deletion valid if it does not exist.
-        format!("add table {NAME}\n{}{}", delete(NAME), self.script(None))
+        delete(NAME) + &self.script(None)
     }
 }
 

@@ -257,3 +257,45 @@ fn a_service_that_is_refused_is_found_among_many() {
         );
     });
 }
+
+/// What a restarted `run` finds: all of it is podwire's, or somebody has changed what names and
+/// comments don't tell.
+#[test]
+fn a_table_that_was_changed_while_nobody_watched_is_written_anew() {
+    let cluster = cluster(
+        Service {
+            affinity: Some(60),
+            ..Service::default()
+        },
+        &[("10.244.1.5", "node-a"), ("10.244.2.5", "node-b")],
+    );
+    let changes = [
+        "flush chain inet podwire-services rejected\n\
+         add rule inet podwire-services rejected accept comment \"MARK\"",
+        "add chain inet podwire-services prerouting { policy drop; }",
+        "add table inet podwire-services { flags dormant; }",
+    ];
+    on_own_host(async || {
+        let start = async || Services::default().update(&cluster, &here()).await.unwrap();
+        let list = async || nft::list(NAME).await.unwrap().unwrap();
+        assert_eq!(start().await, Updated::Changed);
+        let written = list().await;
+        assert_eq!(start().await, Updated::Nothing);
+        assert_eq!(list().await, written);
+        let mut rules = nft::objects(&written).filter_map(|object| object.get("rule"));
+        let rejected = rules.find(|rule| rule["chain"] == "rejected").unwrap();
+        let mark = rejected["comment"].as_str().unwrap();
+        for change in changes {
+            nft::run("a change", &change.replace("MARK", mark))
+                .await
+                .unwrap();
+            assert_eq!(start().await, Updated::Changed, "{change}");
+            assert_eq!(start().await, Updated::Nothing, "{change}");
+            let lasting = |listed: &Value| -> Vec<_> {
+                nft::objects(listed).filter_map(nft::lasting).collect()
+            };
+            assert_eq!(lasting(&list().await), lasting(&written), "{change}");
+        }
+        assert_eq!(nft::tables().await.unwrap(), [NAME.to_owned()].into());
+    });
+}
