@@ -23,6 +23,7 @@ use std::error::Error;
 use std::fmt;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use hyper::Request;
 use hyper::header::{AUTHORIZATION, HeaderValue};
@@ -36,6 +37,9 @@ use bounds::Bounds;
 
 /// The largest kubeconfig, CA file or token file, in bytes.
 const LARGEST_FILE: usize = 1 << 20;
+/// Time limit for a connection, with its TLS handshake. Shorter than those of requests, whose
+/// errors can't name the server: it ends a wait for one that drops packets, or is stopped.
+const CONNECT: Duration = Duration::from_secs(4);
 
 /// The API server, and how to authenticate.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -159,6 +163,7 @@ pub async fn client(access: &Access) -> Result<Client, AccessError> {
     let (mut config, token) = config(access).await?;
     // The watch retries by itself, and reports what is wrong.
     config.default_retry = false;
+    config.connect_timeout = Some(CONNECT);
     let url = config.cluster_url.to_string();
     let builder =
         ClientBuilder::try_from(config).map_err(|error| AccessError::Client(error.into()))?;
@@ -316,5 +321,29 @@ fn read_token(path: &Path) -> Result<String, AccessError> {
     match text.trim() {
         "" => Err(problem("it is empty".to_owned())),
         token => Ok(token.to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    /// Its own time limit would hide it: a stopped server, or one behind a wall.
+    #[tokio::test]
+    async fn an_api_server_that_takes_no_connection_is_named() {
+        let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("https://{}", silent.local_addr().unwrap());
+        let access = Access::Server {
+            url: url.clone(),
+            ca: None,
+            token: Token::None,
+        };
+        let client = client(&access).await.unwrap();
+        let answer = client.apiserver_version();
+        let answer = tokio::time::timeout(CONNECT * 4, answer).await.unwrap();
+        let error = with_causes(&answer.unwrap_err());
+        assert!(error.contains(&format!("API server {url}: ")), "{error}");
     }
 }
