@@ -256,7 +256,7 @@ fn is_ignored(metadata: &Metadata) -> bool {
 }
 
 /// Those that are valid.
-pub(crate) fn parsed<'a, T: FromStr>(texts: impl IntoIterator<Item = &'a String>) -> Vec<T> {
+pub fn parsed<'a, T: FromStr>(texts: impl IntoIterator<Item = &'a String>) -> Vec<T> {
     let texts = texts.into_iter();
     texts.filter_map(|text| text.trim().parse().ok()).collect()
 }

@@ -61,11 +61,6 @@ pub struct Network(Name);
 impl Network {
     /// The one that every pod is on.
     pub const DEFAULT: Self = Self(Name::new_static(podwire_cluster::networks::DEFAULT));
-
-    /// Its name.
-    pub fn name(&self) -> &str {
-        &self.0
-    }
 }
 
 impl Of {

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use crate::cluster::ApiNode;
-use crate::items::Item;
+use crate::items::{ENCAP_IP, Item};
 use crate::look::Look;
 
 /// Time limit of a write.
@@ -61,7 +61,7 @@ pub(crate) fn annotations(look: &Look) -> Announced {
         all.insert(MANAGEMENT_MAC, port.mac.clone());
         entries.insert(MANAGEMENT_MACS, json!(port.mac));
     }
-    if let Some(ips) = actual.key("ovn-encap-ip") {
+    if let Some(ips) = actual.key(ENCAP_IP) {
         let ips: Vec<&str> = ips.split(',').collect();
         all.insert(ENCAP_IPS, json!(ips).to_string());
     }

@@ -5,11 +5,8 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
-use podwire_cluster::service::{Service, Slice};
-use podwire_cluster::{Slices, api};
-
-/// Namespace and name.
-pub(crate) type Name = (String, String);
+use podwire_cluster::service::{Service, Slice, parsed};
+use podwire_cluster::{Name, ObjectName, Slices, api};
 
 /// A Node: this one and, in plain mode, the others.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -24,7 +21,7 @@ pub(crate) struct ApiNode {
 /// The objects, as far as the watches have reported them.
 #[derive(Debug, Default)]
 pub(crate) struct Cluster {
-    pub(crate) services: Kind<Name, Service>,
+    pub(crate) services: Kind<ObjectName, Service>,
     pub(crate) slices: Slices<Slice>,
     pub(crate) slices_are_listed: bool,
     pub(crate) nodes: Kind<String, ApiNode>,
@@ -41,12 +38,9 @@ pub(crate) struct Kind<N, V> {
 /// A change of an object; None if it is gone.
 #[derive(Debug)]
 pub(crate) enum Change {
-    Service(Name, Option<Service>),
+    Service(ObjectName, Option<Service>),
     /// With the name of its service.
-    Slice(
-        podwire_cluster::ObjectName,
-        Option<(podwire_cluster::Name, Slice)>,
-    ),
+    Slice(ObjectName, Option<(Name, Slice)>),
     Node(String, Option<ApiNode>),
     /// An object can't be read; it stays what it was.
     Unreadable,
@@ -97,10 +91,6 @@ impl<N: Ord, V: PartialEq> Kind<N, V> {
         }
         true
     }
-}
-
-fn parsed<'a, T: std::str::FromStr>(texts: impl Iterator<Item = &'a String>) -> Vec<T> {
-    texts.filter_map(|text| text.trim().parse().ok()).collect()
 }
 
 impl From<&api::Node> for ApiNode {

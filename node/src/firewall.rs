@@ -40,9 +40,13 @@ impl Table {
     /// The table of the profile *routed*.
     pub(crate) fn routed(settings: &Settings, guarded: &Guarded) -> Self {
         let (subnets, of_family) = (&settings.node_subnets, pods(settings));
-        let (mut rules, mut forged) = (Vec::new(), Vec::new());
+        let (mut rules, mut forged, mut forwarded) = (Vec::new(), Vec::new(), Vec::new());
         for subnet in subnets {
-            let ip = if subnet.addr().is_ipv4() { "ip" } else { "ip6" };
+            let v4 = subnet.addr().is_ipv4();
+            let (ip, neighbour) = match v4 {
+                true => ("ip", "169.254.169.6"),
+                false => ("ip6", "fd69::6"),
+            };
             let management = management(subnet).addr();
             // OVN's router and this host lead answers of this node's pods back, so a pod sees the
             // client's own address, and so do network policies. But not that of itself or of its
@@ -50,12 +54,7 @@ impl Table {
             // policies always let pass, because kubelet's probes have it.
             rules.push(format!(
                 "oifname \"{LINK}\" {ip} daddr {subnet} {ip} saddr {subnet} {ip} saddr != \
-                 {management} snat {ip} to {}",
-                if ip == "ip" {
-                    "169.254.169.6"
-                } else {
-                    "fd69::6"
-                }
+                 {management} snat {ip} to {neighbour}"
             ));
             rules.push(format!(
                 "oifname \"{LINK}\" {ip} daddr {subnet} {ip} saddr != {subnet} fib saddr type != \
@@ -71,22 +70,21 @@ impl Table {
             ));
             // Policies believe these addresses. What of them another link leads to, as a VPN's, is
             // not the pods'.
-            let nets = of_family(ip == "ip");
+            let nets = of_family(v4);
             forged.push(format!(
                 "iifname != \"{LINK}\" {ip} saddr {{ {nets} }} fib saddr oifname \"{LINK}\" \
                  counter drop"
+            ));
+            // That address is this host's alone.
+            forwarded.push((
+                "forward".to_owned(),
+                format!("oifname \"{LINK}\" {ip} saddr {management} counter drop"),
             ));
         }
         let mut table = Self::postrouting(rules);
         // Before node ports are translated, and connections tracked.
         table.chain("prerouting", "filter hook prerouting priority raw", forged);
-        // That address is this host's alone.
-        table.rules.extend(subnets.iter().map(|subnet| {
-            let ip = if subnet.addr().is_ipv4() { "ip" } else { "ip6" };
-            let management = management(subnet).addr();
-            let forged = format!("oifname \"{LINK}\" {ip} saddr {management} counter drop");
-            ("forward".to_owned(), forged)
-        }));
+        table.rules.extend(forwarded);
         let to_pods = format!("oifname \"{LINK}\"");
         table.guard(guarded, &[to_pods], &[format!("iifname \"{LINK}\"")]);
         table

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use podwire_apiserver::event::Warning;
+use podwire_cluster::ObjectName;
 
-use crate::cluster::Name;
 use crate::watch::Watch;
 
 /// The number of services that the status names.
@@ -13,7 +13,7 @@ const MOST_NAMED: usize = 3;
 
 /// The refused services as last reported, each with what nft said.
 #[derive(Debug, Default)]
-pub(crate) struct LeftOut(BTreeMap<Name, String>);
+pub(crate) struct LeftOut(BTreeMap<ObjectName, String>);
 
 impl LeftOut {
     pub(crate) fn count(&self) -> usize {
@@ -23,7 +23,7 @@ impl LeftOut {
     /// Replaces them, and posts an Event for each new one.
     pub(crate) fn report<'a>(
         &mut self,
-        refused: impl Iterator<Item = (&'a Name, &'a str)>,
+        refused: impl Iterator<Item = (&'a ObjectName, &'a str)>,
         watch: &Watch,
         host: &str,
     ) {
@@ -35,8 +35,8 @@ impl LeftOut {
             watch.events.post(Warning {
                 api: "v1",
                 kind: "Service",
-                namespace: name.0.clone(),
-                name: name.1.clone(),
+                namespace: name.0.to_string(),
+                name: name.1.to_string(),
                 uid: service.map_or_else(String::new, |service| service.uid.to_string()),
                 reason: "Refused",
                 message: format!("node {host} does not serve it: nft refuses it: {said}"),
@@ -47,7 +47,7 @@ impl LeftOut {
     /// The lines of the role's status.
     pub(crate) fn status(&self) -> Vec<String> {
         let named = self.0.iter().take(MOST_NAMED);
-        let line = |((namespace, name), said): (&Name, &String)| {
+        let line = |((namespace, name), said): (&ObjectName, &String)| {
             format!("service {namespace}/{name} is left out: nft refuses it: {said}")
         };
         let mut lines: Vec<String> = named.map(line).collect();

@@ -12,7 +12,7 @@ use kube::Client as Api;
 use tokio::time::timeout;
 
 use crate::LINK;
-use crate::items::{Item, Key, Own};
+use crate::items::{ENCAP_IP, Item, Key, Own};
 use crate::look::Look;
 use crate::nft::{self, objects};
 use crate::plan::TUNNEL_PORT;
@@ -65,11 +65,9 @@ impl Preflight {
                 _ => actual.or(planned),
             }
         };
-        let (Some(remote), Some(chassis), Some(encap)) = (
-            value("ovn-remote"),
-            value("system-id"),
-            value("ovn-encap-ip"),
-        ) else {
+        let (Some(remote), Some(chassis), Some(encap)) =
+            (value("ovn-remote"), value("system-id"), value(ENCAP_IP))
+        else {
             return;
         };
         let ips: Vec<IpAddr> = encap

@@ -62,7 +62,7 @@ impl Watch {
         tasks.spawn(follow.run(nodes, sender.clone(), unread.clone()));
         if mode == Mode::Ovn {
             let follow = Follow {
-                name: |it| (it.namespace.clone(), it.name.clone()),
+                name: |it| (it.namespace.as_str().into(), it.name.as_str().into()),
                 reduce: Service::of,
                 change: Change::Service,
                 unreadable: Some(|_, _| Change::Unreadable),

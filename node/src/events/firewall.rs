@@ -12,13 +12,14 @@ use crate::{firewall, nft};
 const NFTABLES_GROUP: u32 = 7;
 /// linux/netfilter/nfnetlink.h: NFNL_SUBSYS_NFTABLES.
 const NFTABLES: u8 = 10;
-/// linux/netfilter/nf_tables.h: NFT_MSG_NEWGEN, NFTA_GEN_PROC_PID, NFTA_GEN_PROC_NAME, and the
-/// attribute in which every object names its table.
-const NEW_GENERATION: u8 = 15;
-/// NFT_MSG_NEWTABLE, NFT_MSG_NEWCHAIN, NFT_MSG_NEWRULE: what a comment does not tell.
+/// linux/netfilter/nf_tables.h: NFT_MSG_NEWTABLE, NFT_MSG_NEWCHAIN, NFT_MSG_NEWRULE: what a comment
+/// does not tell.
 const WRITES_RULES: [u8; 3] = [0, 3, 6];
+/// NFT_MSG_NEWGEN, NFTA_GEN_PROC_PID, NFTA_GEN_PROC_NAME.
+const NEW_GENERATION: u8 = 15;
 const GENERATION_PID: u16 = 2;
 const GENERATION_NAME: u16 = 3;
+/// The attribute in which every object names its table.
 const OBJECTS_TABLE: u16 = 1;
 
 /// Notifications of changes to podwire's tables.

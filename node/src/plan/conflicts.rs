@@ -14,7 +14,7 @@ use podwire_cluster::address::nth;
 
 use super::AGENT_FILE;
 use crate::firewalld::What;
-use crate::items::{Actual, Item};
+use crate::items::{Actual, ENCAP_IP, Item};
 use crate::overlap::{By, InUse, not_for_pods, overlap, taken};
 use crate::settings::{Mode, Peer, Settings, check_subnets};
 use crate::{LINK, TUNNEL};
@@ -81,7 +81,7 @@ impl Conflict {
         let net = match &self.blocks {
             Blocks::Peer(net) | Blocks::Network(net) | Blocks::Subnet(net) => net,
             Blocks::EncapIp => {
-                return matches!(item, Item::Key(it) if it.key == "ovn-encap-ip");
+                return matches!(item, Item::Key(it) if it.key == ENCAP_IP);
             }
             Blocks::Nothing => return false,
         };

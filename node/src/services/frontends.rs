@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
 use ipnet::IpNet;
+use podwire_cluster::ObjectName;
 use podwire_cluster::claims::{Refused, refused};
 use podwire_cluster::service::{Endpoint, Protocol, Service, ServicePort};
 
-use crate::cluster::{Cluster, Name};
+use crate::cluster::Cluster;
 
 /// The API's longest session affinity, in seconds; nft refuses one of 50 days.
 const MOST_AFFINITY: u32 = 86_400;
@@ -23,7 +24,7 @@ pub(crate) struct Key {
 /// What is behind an address.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Frontend {
-    pub(crate) service: Name,
+    pub(crate) service: ObjectName,
     /// Chosen with equal probability.
     pub(crate) endpoints: Vec<SocketAddr>,
     /// For clients on this node, if those from outside only get local endpoints.
@@ -41,9 +42,9 @@ pub(crate) struct Frontend {
 pub(crate) struct Frontends {
     pub(crate) by_key: BTreeMap<Key, Frontend>,
     /// By healthCheckNodePort: the service, and its number of endpoints here.
-    pub(crate) health: BTreeMap<u16, (Name, usize)>,
+    pub(crate) health: BTreeMap<u16, (ObjectName, usize)>,
     /// The addresses that services can't have.
-    pub(crate) refused: BTreeMap<Name, Refused>,
+    pub(crate) refused: BTreeMap<ObjectName, Refused>,
 }
 
 /// The facts about this node that services depend on.
@@ -59,7 +60,7 @@ pub(crate) struct Here {
 impl Frontends {
     /// The frontends of the services that are `wanted`. If two services have the same address and
     /// port, the first by name gets it.
-    pub(crate) fn of(cluster: &Cluster, here: &Here, wanted: impl Fn(&Name) -> bool) -> Self {
+    pub(crate) fn of(cluster: &Cluster, here: &Here, wanted: impl Fn(&ObjectName) -> bool) -> Self {
         let refused = refused(
             cluster.services.objects.iter(),
             &cluster.slices,
@@ -111,7 +112,7 @@ impl Frontends {
         &mut self,
         cluster: &Cluster,
         here: &Here,
-        (name, service): (&Name, &Service),
+        (name, service): (&ObjectName, &Service),
         port: &ServicePort,
         v4: bool,
     ) {

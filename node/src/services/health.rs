@@ -7,13 +7,12 @@ use std::net::Ipv6Addr;
 use std::sync::Arc;
 
 use hyper::StatusCode;
+use podwire_cluster::ObjectName;
 use podwire_daemon::http::{self, ConnectionLimit, Response};
 use serde_json::json;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tracing::warn;
-
-use crate::cluster::Name;
 
 /// The served ports.
 #[derive(Debug, Default)]
@@ -25,7 +24,7 @@ pub(super) struct Health {
 
 #[derive(Debug)]
 struct Served {
-    state: watch::Sender<(Name, usize)>,
+    state: watch::Sender<(ObjectName, usize)>,
     task: AbortHandle,
 }
 
@@ -37,7 +36,7 @@ impl Drop for Served {
 
 impl Health {
     /// Serves these ports, each with the service and its number of endpoints here.
-    pub(super) fn serve(&mut self, wanted: &BTreeMap<u16, (Name, usize)>) {
+    pub(super) fn serve(&mut self, wanted: &BTreeMap<u16, (ObjectName, usize)>) {
         self.served.retain(|port, _| wanted.contains_key(port));
         for (port, state) in wanted {
             if let Some(served) = self.served.get(port) {
@@ -68,12 +67,12 @@ impl Health {
 }
 
 /// In kube-proxy's form.
-fn page(((namespace, name), count): &(Name, usize)) -> Response {
+fn page(((namespace, name), count): &(ObjectName, usize)) -> Response {
     let status = match count {
         0 => StatusCode::SERVICE_UNAVAILABLE,
         _ => StatusCode::OK,
     };
-    let service = json!({"namespace": namespace, "name": name});
+    let service = json!({"namespace": namespace.as_str(), "name": name.as_str()});
     let body = json!({"service": service, "localEndpoints": count, "serviceProxyHealthy": true});
     http::typed(status, "application/json", body.to_string())
 }

@@ -12,12 +12,12 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
-use podwire_cluster::claims;
 use podwire_cluster::service::Protocol;
+use podwire_cluster::{ObjectName, claims};
 use serde_json::Value;
 use tracing::{info, warn};
 
-use crate::cluster::{Cluster, Name};
+use crate::cluster::Cluster;
 use crate::conntrack;
 use crate::nft::{self, NftError, SERVICES as NAME, objects};
 
@@ -36,7 +36,7 @@ pub(crate) struct Services {
     frontends: Frontends,
     health: Health,
     /// What nft refused.
-    refused: BTreeMap<Name, Refused>,
+    refused: BTreeMap<ObjectName, Refused>,
     /// Whether it was once as planned.
     is_settled: bool,
     /// Whether somebody has written its rules: their comments don't tell what they do.
@@ -74,7 +74,7 @@ impl Services {
     }
 
     /// The services that nft refuses, each with what it says.
-    pub(crate) fn refused(&self) -> impl Iterator<Item = (&Name, &str)> {
+    pub(crate) fn refused(&self) -> impl Iterator<Item = (&ObjectName, &str)> {
         let refused = self.refused.iter();
         refused.map(|(name, refused)| (name, refused.said.as_str()))
     }
@@ -91,7 +91,7 @@ impl Services {
         if !cluster.is_listed() {
             return Ok(Updated::Nothing);
         }
-        let alone = |name: &Name| Frontends::of(cluster, here, |other| other == name);
+        let alone = |name: &ObjectName| Frontends::of(cluster, here, |other| other == name);
         self.refused
             .retain(|name, refused| alone(name) == refused.frontends);
         loop {

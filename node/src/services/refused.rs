@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
 use ipnet::IpNet;
+use podwire_cluster::ObjectName;
 use podwire_cluster::service::Protocol;
 
 use super::frontends::{Frontend, Frontends, Key};
 use super::table::Contents;
-use crate::cluster::Name;
 use crate::nft::{self, NftError};
 
 /// Finds the services whose frontends are refused by themselves, with what nft said.
@@ -20,19 +20,19 @@ pub(super) async fn find(
     frontends: &Frontends,
     pods: &[IpNet],
     here: &BTreeSet<IpAddr>,
-) -> Result<BTreeMap<Name, String>, NftError> {
+) -> Result<BTreeMap<ObjectName, String>, NftError> {
     let check = async |frontends: &Frontends| {
         let script = Contents::of(frontends, pods, here).anew();
         nft::check("a part of the services' table", &script).await
     };
     check(&sample()).await?;
     let mut refused = BTreeMap::new();
-    let names: BTreeSet<&Name> = frontends
+    let names: BTreeSet<&ObjectName> = frontends
         .by_key
         .values()
         .map(|frontend| &frontend.service)
         .collect();
-    let mut groups = vec![names.into_iter().collect::<Vec<&Name>>()];
+    let mut groups = vec![names.into_iter().collect::<Vec<&ObjectName>>()];
     while let Some(group) = groups.pop() {
         let of_group = |frontend: &Frontend| group.binary_search(&&frontend.service).is_ok();
         let said = match check(&frontends.only(of_group)).await {

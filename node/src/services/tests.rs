@@ -5,8 +5,8 @@ use ipnet::IpNet;
 use super::frontends::Key;
 use super::table::Contents;
 use super::*;
-use podwire_cluster::Slices;
 use podwire_cluster::service::{Endpoint, Service, ServicePort, Slice};
+use podwire_cluster::{Name, Slices};
 
 use crate::cluster::Kind;
 
@@ -51,7 +51,7 @@ fn cluster(service: Service, endpoints: &[(&str, &str)]) -> Cluster {
         }],
         ..service
     };
-    let name = |name: &str| ("ns".to_owned(), name.to_owned());
+    let name = |name: &str| (Name::from("ns"), Name::from(name));
     let mut slices = Slices::default();
     slices.set(("ns".into(), "web-1".into()), Some(("web".into(), slice)));
     Cluster {
@@ -186,7 +186,7 @@ fn an_address_of_something_else_is_no_front_and_the_older_service_s_is_not_a_you
             }],
             ..Service::default()
         };
-        services.insert(("ns".to_owned(), name.to_owned()), other);
+        services.insert((Name::from("ns"), Name::from(name)), other);
     }
     let here = Here {
         pods: vec!["10.244.0.0/16".parse().unwrap()],

@@ -165,7 +165,7 @@ fn objects() -> impl Strategy<Value = Cluster> {
         cluster.services.is_listed = true;
         cluster.slices_are_listed = true;
         for (name, (service, slices)) in objects {
-            let key = ("ns".to_owned(), name.to_owned());
+            let key = (Name::from("ns"), Name::from(name));
             if let Some(service) = service.as_ref().and_then(Service::of) {
                 cluster.services.objects.insert(key.clone(), service);
             }
@@ -216,14 +216,15 @@ proptest! {
 
 #[test]
 fn a_service_that_is_refused_is_found_among_many() {
-    let bad = [17, 118].map(|number| ("ns".to_owned(), format!("web-{number}")));
+    let service = |number: u8| (Name::from("ns"), Name::from(format!("web-{number}")));
+    let bad = [17, 118].map(service);
     let frontends = (0..200).map(|number: u8| {
         let key = Key {
             protocol: Protocol::Tcp,
             address: [10, 96, 0, number].into(),
             port: 80,
         };
-        let service = ("ns".to_owned(), format!("web-{number}"));
+        let service = service(number);
         // As nothing from the API comes here: of the other family.
         let end = if bad.contains(&service) {
             "[fd00::1]:80"
