@@ -22,12 +22,25 @@ pub async fn patch_status<K: Resource<DynamicType = ()>>(
     name: &str,
     patch: &Patch<Value>,
 ) -> kube::Result<ObjectMeta> {
-    let objects = Request::new(K::url_path(&(), namespace));
+    patch_status_at(client, K::url_path(&(), namespace), name, patch).await
+}
+
+/// The same, for an object of a custom resource: `path` is that of all its objects.
+///
+/// # Errors
+/// The API server's.
+pub async fn patch_status_at(
+    client: &Client,
+    path: String,
+    name: &str,
+    patch: &Patch<Value>,
+) -> kube::Result<ObjectMeta> {
+    let objects = Request::new(path);
     let request = objects.patch_subresource("status", name, &PatchParams::default(), patch);
     let mut request = request.map_err(kube::Error::BuildRequest)?;
     let metadata = HeaderValue::from_static(METADATA);
     request.headers_mut().insert(ACCEPT, metadata);
-    let object: PartialObjectMeta<K> = client.request(request).await?;
+    let object: PartialObjectMeta = client.request(request).await?;
     Ok(object.metadata)
 }
 

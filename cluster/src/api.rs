@@ -44,6 +44,10 @@ kinds! {
     EndpointSlice: "discovery.k8s.io/v1" "endpointslices",
     Namespace: "v1" "namespaces",
     NetworkPolicy: "networking.k8s.io/v1" "networkpolicies",
+    ClusterNetworkPolicy: "policy.networking.k8s.io/v1alpha2" "clusternetworkpolicies",
+    AdminNetworkPolicy: "policy.networking.k8s.io/v1alpha1" "adminnetworkpolicies",
+    BaselineAdminNetworkPolicy:
+        "policy.networking.k8s.io/v1alpha1" "baselineadminnetworkpolicies",
     ConfigMap: "v1" "configmaps",
     Lease: "coordination.k8s.io/v1" "leases",
 }
@@ -196,6 +200,21 @@ api! {
         protocol: String,
         port: Option<IntOrString>,
         end_port: Option<i64>,
+    }
+    ClusterNetworkPolicy {
+        metadata: Metadata,
+        status: Part<ConditionsStatus>,
+    }
+    AdminNetworkPolicy {
+        metadata: Metadata,
+        status: Part<ConditionsStatus>,
+    }
+    BaselineAdminNetworkPolicy {
+        metadata: Metadata,
+        status: Part<ConditionsStatus>,
+    }
+    ConditionsStatus {
+        conditions: Vec<Value>,
     }
     LabelSelector {
         match_labels: BTreeMap<String, String>,

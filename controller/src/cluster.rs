@@ -2,6 +2,7 @@
 //! of a pod's object is not needed here.
 
 pub mod policy;
+pub mod tiered;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -17,6 +18,7 @@ use podwire_cluster::{Labels, Slices};
 pub use podwire_cluster::{Name, ObjectName};
 
 use self::policy::Selected;
+use self::tiered::Tiered;
 use crate::ipam::{Had, Mac, REQUESTED_ADDRESSES, REQUESTED_MAC};
 use crate::key::{Key, Of};
 
@@ -80,6 +82,8 @@ pub struct Cluster {
     pub services: BTreeMap<ObjectName, Service>,
     /// By their service.
     pub slices: Slices<Slice>,
+    /// Policies of the whole cluster.
+    pub tiered: BTreeMap<Key, Tiered>,
     /// The labels of namespaces.
     pub namespaces: BTreeMap<Name, Labels>,
 }
@@ -93,6 +97,7 @@ impl Cluster {
         nodes
             .chain(pods)
             .chain(services)
+            .chain(self.tiered.keys().cloned())
             .chain([Of::Cluster, Of::Members].map(Key::only))
             .collect()
     }
@@ -101,6 +106,9 @@ impl Cluster {
     pub fn uid(&self, key: &Key) -> Option<&str> {
         let uid = match key.of {
             Of::Cluster | Of::Members | Of::Namespace | Of::Peers | Of::Policy => None,
+            Of::ClusterPolicy | Of::AdminPolicy | Of::BaselinePolicy => {
+                self.tiered.get(key).map(|it| &it.uid)
+            }
             Of::Node => self.nodes.get(&key.name).map(|node| &node.uid),
             Of::Pod => self.pods.get(&key.id()).map(|pod| &pod.uid),
             Of::Service => self.services.get(&key.id()).map(|service| &service.uid),

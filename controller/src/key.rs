@@ -3,7 +3,8 @@
 use std::cmp::Ordering;
 use std::fmt;
 
-use podwire_cluster::{Name, ObjectName};
+use podwire_apiserver::object::Object;
+use podwire_cluster::{Name, ObjectName, api};
 use podwire_ovs::nb::Table;
 
 /// What a key is the key of.
@@ -19,6 +20,12 @@ pub enum Of {
     Peers,
     /// A NetworkPolicy.
     Policy,
+    /// A ClusterNetworkPolicy.
+    ClusterPolicy,
+    /// An AdminNetworkPolicy.
+    AdminPolicy,
+    /// A BaselineAdminNetworkPolicy.
+    BaselinePolicy,
     /// A pod.
     Pod,
     /// A service.
@@ -30,12 +37,15 @@ pub enum Of {
 /// The order in which changed keys are processed. Switches and groups come before the pods whose
 /// ports refer to them, so that one transaction can contain both; members that nobody contributes
 /// come when everybody has said which ones they do.
-pub const ORDER: [Of; 8] = [
+pub const ORDER: [Of; 11] = [
     Of::Cluster,
     Of::Node,
     Of::Namespace,
     Of::Peers,
     Of::Policy,
+    Of::ClusterPolicy,
+    Of::AdminPolicy,
+    Of::BaselinePolicy,
     Of::Pod,
     Of::Service,
     Of::Members,
@@ -72,6 +82,9 @@ impl Of {
             Self::Namespace => "namespace",
             Self::Peers => "peers",
             Self::Policy => "policy",
+            Self::ClusterPolicy => "cluster-policy",
+            Self::AdminPolicy => "admin-policy",
+            Self::BaselinePolicy => "baseline-policy",
             Self::Pod => "pod",
             Self::Service => "service",
             Self::Members => "members",
@@ -82,7 +95,12 @@ impl Of {
     fn names(self) -> usize {
         match self {
             Self::Cluster | Self::Members => 0,
-            Self::Node | Self::Namespace | Self::Peers => 1,
+            Self::Node
+            | Self::Namespace
+            | Self::Peers
+            | Self::ClusterPolicy
+            | Self::AdminPolicy
+            | Self::BaselinePolicy => 1,
             Self::Policy | Self::Pod | Self::Service => 2,
         }
     }
@@ -103,7 +121,7 @@ impl Of {
             Self::Peers => &[Table::AddressSet],
             Self::Pod => &[Table::LogicalSwitchPort],
             Self::Service => &[Table::LoadBalancer],
-            Self::Members => &[],
+            Self::ClusterPolicy | Self::AdminPolicy | Self::BaselinePolicy | Self::Members => &[],
         }
     }
 
@@ -113,14 +131,33 @@ impl Of {
             Self::Cluster | Self::Members | Self::Namespace | Self::Peers => None,
             Self::Node => Some(("v1", "Node")),
             Self::Policy => Some(("networking.k8s.io/v1", "NetworkPolicy")),
+            Self::ClusterPolicy => Some(named::<api::ClusterNetworkPolicy>()),
+            Self::AdminPolicy => Some(named::<api::AdminNetworkPolicy>()),
+            Self::BaselinePolicy => Some(named::<api::BaselineAdminNetworkPolicy>()),
             Self::Pod => Some(("v1", "Pod")),
             Self::Service => Some(("v1", "Service")),
         }
     }
 
+    /// The path of all such objects, for the policies of the whole cluster.
+    pub(crate) fn path(self) -> Option<String> {
+        let plural = match self {
+            Self::ClusterPolicy => api::ClusterNetworkPolicy::PLURAL,
+            Self::AdminPolicy => api::AdminNetworkPolicy::PLURAL,
+            Self::BaselinePolicy => api::BaselineAdminNetworkPolicy::PLURAL,
+            _ => return None,
+        };
+        let (api, _) = self.kind()?;
+        Some(format!("/apis/{api}/{plural}"))
+    }
+
     fn place(self) -> Option<usize> {
         ORDER.iter().position(|of| *of == self)
     }
+}
+
+fn named<K: Object>() -> (&'static str, &'static str) {
+    (K::API, K::KIND)
 }
 
 impl Key {
@@ -259,12 +296,15 @@ mod tests {
                 "namespace/x",
                 "peers/x",
                 "policy/ns/x",
+                "cluster-policy/x",
+                "admin-policy/x",
+                "baseline-policy/x",
                 "pod/ns/x",
                 "service/ns/x",
                 "members"
             ]
         );
-        assert_eq!(other[5], "pod/ns/x/tenants/blue");
+        assert_eq!(other[8], "pod/ns/x/tenants/blue");
         for wrong in [
             "", "pod", "pod/ns", "pod/ns/", "pod//x", "node/", "node/x/", "other/x",
         ] {

@@ -5,16 +5,18 @@ use std::fmt;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::jiff::Timestamp;
 use kube::Client;
 use kube::api::{ObjectMeta, Patch};
 use podwire_apiserver::event::{Source, Warning, warn};
-use podwire_apiserver::patch_status;
+use podwire_apiserver::{patch_status, patch_status_at};
 use podwire_cluster::annotations::{NODE_SUBNETS, POD_NETWORKS};
 use serde_json::{Value, json};
 use smol_str::SmolStr;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
+use crate::cluster::tiered::CONDITION;
 use crate::cluster::{Name, version};
 use crate::key::{Key, Of};
 use crate::lease::Lease;
@@ -43,6 +45,13 @@ pub(crate) enum Write {
         version: u64,
         value: SmolStr,
     },
+    /// The conditions of a policy, only while it has this uid and version, for the list repeats
+    /// those of others. The controller's own one gets the time.
+    Conditions {
+        uid: Name,
+        version: u64,
+        value: SmolStr,
+    },
     /// NetworkUnavailable=False, for a node.
     NetworkAvailable,
     /// A warning for people.
@@ -58,6 +67,7 @@ impl fmt::Display for Write {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Annotation { value, .. } => write!(f, "annotation {value}"),
+            Self::Conditions { value, .. } => write!(f, "conditions {value}"),
             Self::NetworkAvailable => f.write_str("condition NetworkUnavailable=False"),
             Self::Warning {
                 reason, message, ..
@@ -189,6 +199,21 @@ async fn send(client: &Client, key: &Key, write: &Write) -> Result<u64, WriteErr
             let pod = patch_status::<Pod>(client, Some(namespace), name, &patch).await?;
             Ok(version_of(&pod))
         }
+        (
+            of,
+            Write::Conditions {
+                uid,
+                version,
+                value,
+            },
+        ) => {
+            let Some(path) = of.path() else {
+                return Ok(0);
+            };
+            let patch = Patch::Merge(conditions(uid, *version, value));
+            let policy = patch_status_at(client, path, name, &patch).await?;
+            Ok(version_of(&policy))
+        }
         (Of::Node, Write::NetworkAvailable) => {
             let condition = json!({ "status": { "conditions": [{
                 "type": "NetworkUnavailable",
@@ -227,6 +252,28 @@ fn annotation(name: &str, uid: &str, version: u64, value: &str) -> Value {
         metadata["resourceVersion"] = version.to_string().into();
     }
     json!({ "metadata": metadata })
+}
+
+/// As [`annotation`], with the time for the controller's own condition.
+fn conditions(uid: &str, version: u64, value: &str) -> Value {
+    let mut all: Value = serde_json::from_str(value).unwrap_or_default();
+    for condition in all.as_array_mut().into_iter().flatten() {
+        if condition["type"] == CONDITION {
+            condition["lastTransitionTime"] = now();
+        }
+    }
+    let mut metadata = json!({ "uid": uid });
+    if version != 0 {
+        metadata["resourceVersion"] = version.to_string().into();
+    }
+    json!({ "metadata": metadata, "status": { "conditions": all } })
+}
+
+/// In whole seconds, as the API has times.
+fn now() -> Value {
+    let now = Timestamp::now().as_second();
+    let now = Timestamp::from_second(now).unwrap_or_default();
+    now.to_string().into()
 }
 
 async fn warn_of(

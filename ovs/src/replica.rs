@@ -115,6 +115,12 @@ impl Db {
         self.table(table).into_iter().flat_map(Table::rows)
     }
 
+    /// Whether a column is watched, and the server's schema has it.
+    pub fn has_column(&self, table: &str, column: &str) -> bool {
+        self.table(table)
+            .is_some_and(|table| table.served_columns().any(|it| it == column))
+    }
+
     /// How many rows a table has.
     pub fn len(&self, table: &str) -> usize {
         self.table(table).map_or(0, Table::len)

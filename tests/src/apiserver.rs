@@ -69,6 +69,8 @@ struct State {
     hostile: Option<Hostile>,
     /// The only version of discovery.k8s.io; without a word v1.
     discovery: Option<&'static str>,
+    /// A group that it does not have.
+    lacks: Option<&'static str>,
     /// New connections are closed as soon as they are made.
     away: bool,
     stopping: bool,
@@ -290,6 +292,11 @@ impl ApiServer {
     /// Has EndpointSlices of one version alone: `v1`, or `v1beta1` as Kubernetes before 1.21.
     pub fn has_slices_of(&self, version: &'static str) {
         self.change(|state| state.discovery = Some(version));
+    }
+
+    /// Has no resource of this group.
+    pub fn lacks(&self, group: &'static str) {
+        self.change(|state| state.lacks = Some(group));
     }
 
     /// Answers requests wrongly from now on, or rightly again. A watch under way goes on.

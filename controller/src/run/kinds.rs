@@ -7,6 +7,7 @@ use podwire_cluster::{SERVICE_NAME, api, endpoint_slices};
 use super::State;
 use super::watch::{Change, Followed, Kind, all, namespaced};
 use crate::cluster::policy::Policy;
+use crate::cluster::tiered::Tiered;
 use crate::cluster::{Node, Pod};
 use crate::key::{Key, Of};
 
@@ -54,6 +55,39 @@ pub(super) const KINDS: &[&dyn Kind] = &[
         unreadable: Some(|name, _| Change::Unreadable(Key::object(Of::Policy, name))),
         holds: SELECTED,
         is_optional: false,
+    },
+    &Followed {
+        events: all::<api::ClusterNetworkPolicy>,
+        name: |policy| policy.name.as_str().into(),
+        reduce: |policy| Some(Tiered::of(&policy.metadata, &policy.status)),
+        change: |name, policy| {
+            changed(move |state| state.learn_tiered(Key::named(Of::ClusterPolicy, name), policy))
+        },
+        unreadable: None,
+        holds: &[Of::ClusterPolicy],
+        is_optional: true,
+    },
+    &Followed {
+        events: all::<api::AdminNetworkPolicy>,
+        name: |policy| policy.name.as_str().into(),
+        reduce: |policy| Some(Tiered::of(&policy.metadata, &policy.status)),
+        change: |name, policy| {
+            changed(move |state| state.learn_tiered(Key::named(Of::AdminPolicy, name), policy))
+        },
+        unreadable: None,
+        holds: &[Of::AdminPolicy],
+        is_optional: true,
+    },
+    &Followed {
+        events: all::<api::BaselineAdminNetworkPolicy>,
+        name: |policy| policy.name.as_str().into(),
+        reduce: |policy| Some(Tiered::of(&policy.metadata, &policy.status)),
+        change: |name, policy| {
+            changed(move |state| state.learn_tiered(Key::named(Of::BaselinePolicy, name), policy))
+        },
+        unreadable: None,
+        holds: &[Of::BaselinePolicy],
+        is_optional: true,
     },
     &Followed {
         events: all::<api::Service>,

@@ -18,5 +18,6 @@ mod rbac;
 mod rows;
 mod services;
 mod subnets;
+mod tiered;
 mod tools;
 mod unreadable;

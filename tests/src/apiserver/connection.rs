@@ -78,7 +78,9 @@ pub(super) fn serve(stream: impl Read + Write, shared: &Arc<Shared>) -> io::Resu
 /// The Status with which a request is refused, if it is.
 fn refusal(request: &Request, state: &State) -> Option<Value> {
     let discovery = state.discovery.unwrap_or("v1");
-    let target = Target::parse(&request.path).filter(|it| !it.is_other_discovery(discovery));
+    let target = Target::parse(&request.path)
+        .filter(|it| !it.is_other_discovery(discovery))
+        .filter(|it| !state.lacks.is_some_and(|group| it.is_of(group)));
     if target.is_none() && !events::is_about(request) {
         return Some(status(
             404,

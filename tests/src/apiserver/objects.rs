@@ -18,12 +18,27 @@ pub(super) struct Target {
 }
 
 /// The resources that there are, each with the kind and the API version of its objects.
-const RESOURCES: [(&str, &str, &str); 9] = [
+const RESOURCES: [(&str, &str, &str); 12] = [
     ("pods", "Pod", "v1"),
     ("nodes", "Node", "v1"),
     ("services", "Service", "v1"),
     ("namespaces", "Namespace", "v1"),
     ("networkpolicies", "NetworkPolicy", "networking.k8s.io/v1"),
+    (
+        "clusternetworkpolicies",
+        "ClusterNetworkPolicy",
+        "policy.networking.k8s.io/v1alpha2",
+    ),
+    (
+        "adminnetworkpolicies",
+        "AdminNetworkPolicy",
+        "policy.networking.k8s.io/v1alpha1",
+    ),
+    (
+        "baselineadminnetworkpolicies",
+        "BaselineAdminNetworkPolicy",
+        "policy.networking.k8s.io/v1alpha1",
+    ),
     ("endpointslices", "EndpointSlice", "discovery.k8s.io/v1"),
     (
         "endpointslices",
@@ -84,6 +99,11 @@ impl Target {
     pub(super) fn is_other_discovery(&self, version: &str) -> bool {
         let of_group = self.version.strip_prefix("discovery.k8s.io/");
         of_group.is_some_and(|it| it != version)
+    }
+
+    pub(super) fn is_of(&self, group: &str) -> bool {
+        let version = self.version.strip_prefix(group);
+        version.is_some_and(|it| it.starts_with('/'))
     }
 
     fn key(&self, name: &str) -> String {

@@ -8,6 +8,7 @@ use podwire_cluster::service::{Service, Slice};
 
 use super::State;
 use crate::cluster::policy::Policy;
+use crate::cluster::tiered::Tiered;
 use crate::cluster::{Cluster, Name, Node, ObjectName, Pod, of_namespace};
 use crate::key::{Key, Of};
 use crate::run::kinds::KINDS;
@@ -84,6 +85,11 @@ impl State {
     pub(crate) fn learn_policy(&mut self, id: ObjectName, policy: Option<Policy>) {
         self.policies.set(id.clone(), policy);
         self.changed(Key::object(Of::Policy, id));
+    }
+
+    pub(crate) fn learn_tiered(&mut self, key: Key, policy: Option<Tiered>) {
+        set(&mut self.cluster.tiered, key.clone(), policy);
+        self.changed(key);
     }
 
     /// Marks what differs since policies changed, or what they depend on.

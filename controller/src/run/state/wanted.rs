@@ -7,10 +7,12 @@ use podwire_cluster::networks::{self, OtherNetworks};
 use podwire_ovs::nb::Table;
 use podwire_ovs::replica::Db;
 use serde::Serialize;
+use serde_json::Value;
 use tokio::time::Instant;
 
 use super::State;
 use super::begin::{addresses_before, request_of, subnets_before};
+use crate::cluster::tiered::Refusal;
 use crate::cluster::{Name, Node, ObjectName, Pod};
 use crate::diff::Plan;
 use crate::ipam::{self, AddressError, SubnetError};
@@ -97,6 +99,10 @@ impl State {
             Of::Namespace => Ok(self.policies.namespace_rows(&key.name).into()),
             Of::Peers => Ok(self.policies.peers_rows(&key.name).into()),
             Of::Policy => Ok(self.wanted_of_policy(&key.id(), look).into()),
+            Of::ClusterPolicy | Of::AdminPolicy | Of::BaselinePolicy => {
+                self.refuse(key, plan.db(), look);
+                Ok(Wanted::default())
+            }
             Of::Members => Ok(Wanted::default()),
             Of::Pod => self.wanted_of_pod(&key.id(), plan.db(), look),
             Of::Service => Ok(self.wanted_of_service(&key.id(), plan, look).into()),
@@ -265,6 +271,22 @@ impl State {
             look.warning = Some(("PolicyMistake", policy.problems.join("; ")));
         }
         self.policies.policy_rows(id).to_vec()
+    }
+
+    /// Says that a policy of the whole cluster is not applied.
+    fn refuse(&self, key: &Key, db: &Db, look: &mut Look) {
+        let Some(policy) = self.cluster.tiered.get(key) else {
+            return;
+        };
+        let refusal = Refusal::of(db.has_column(Table::Acl.name(), "tier"));
+        if let Some(conditions) = policy.refused(&refusal) {
+            look.writes.push(Write::Conditions {
+                uid: policy.uid.clone(),
+                version: policy.version,
+                value: Value::from(conditions).to_string().into(),
+            });
+        }
+        look.warning = Some((refusal.reason, refusal.message));
     }
 
     /// The newest version of an object that is known: its own, or that of the last write.
