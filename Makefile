@@ -205,7 +205,7 @@ bench-controller: root ## podwire-controller with 500 nodes, 50,000 pods and 10,
 # A tree of each other release has its ovsdb-server and ovn-northd; this machine's own are used where it is that release.
 SCALE_VERSIONS ?= bookworm trixie sid
 SCALE_FLAGS ?=
-SCALE_PACKAGES := ovn-central iproute2 ethtool util-linux ca-certificates
+SCALE_PACKAGES := ovn-central libjemalloc2 iproute2 ethtool util-linux ca-certificates
 
 .PHONY: bench-scale
 bench-scale: root ## what a pod and an endpoint cost ovn-northd, by version of OVN (SCALE_VERSIONS=) and size (SCALE_FLAGS=--pods 500,5000,50000); target/bench-scale (five minutes)

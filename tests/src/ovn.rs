@@ -157,8 +157,15 @@ impl Central {
     /// Starts ovn-northd, which makes the southbound database's content from the northbound one's.
     #[track_caller]
     pub fn start_northd(&self) {
+        self.start_northd_with(&[]);
+    }
+
+    /// The same, with more in its environment.
+    #[track_caller]
+    pub fn start_northd_with(&self, environment: &[(&str, &str)]) {
         let mut command = Command::new("ovn-northd");
         command
+            .envs(environment.iter().copied())
             .arg(format!("--ovnnb-db=unix:{NORTHBOUND}"))
             .arg(format!("--ovnsb-db=unix:{SOUTHBOUND}"))
             .arg(format!("--pidfile={RUN_DIR}/ovn-northd.pid"))

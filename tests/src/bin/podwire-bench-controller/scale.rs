@@ -23,6 +23,7 @@ const HELP: &str = "\
 --pods NUMBER,…   sizes of the cluster, 100 pods a node and a service for 10 pods [500,5000]
 --changes NUMBER  how many of each kind [100]
 --before PATH     another build of the controller, measured in the same run
+--preload LIBRARY another row: ovn-northd started with LD_PRELOAD=LIBRARY
 --alone           without rows of ovn-kubernetes' shape
 --stopwatches     what ovn-northd says its phases take
 --output PATH     the numbers as JSON";
@@ -31,6 +32,7 @@ struct Options {
     sizes: Vec<u32>,
     changes: u32,
     before: Option<PathBuf>,
+    preload: Option<String>,
     with_peer: bool,
     with_stopwatches: bool,
     output: Option<PathBuf>,
@@ -42,6 +44,7 @@ impl Options {
             sizes: vec![500, 5000],
             changes: 100,
             before: None,
+            preload: None,
             with_peer: true,
             with_stopwatches: false,
             output: None,
@@ -59,6 +62,7 @@ impl Options {
                 }
                 "--changes" => options.changes = number(value()?)?,
                 "--before" => options.before = Some(value()?.into()),
+                "--preload" => options.preload = Some(value()?.clone()),
                 "--alone" => options.with_peer = false,
                 "--stopwatches" => options.with_stopwatches = true,
                 "--output" => options.output = Some(value()?.into()),
@@ -94,6 +98,9 @@ fn run(options: &Options) -> Result<(), Failure> {
     let mut subjects = vec![Subject::Controller("podwire", Controller::binary())];
     let before = options.before.iter();
     subjects.extend(before.map(|binary| Subject::Controller("before", binary.clone())));
+    let preload = options.preload.iter();
+    subjects
+        .extend(preload.map(|library| Subject::Preloaded(Controller::binary(), library.clone())));
     if options.with_peer {
         subjects.push(Subject::Peer);
     }

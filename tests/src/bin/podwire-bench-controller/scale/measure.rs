@@ -52,7 +52,7 @@ impl Measured {
         let mut figures = Vec::new();
         let southbound = Southbound::follow(&cluster.central)?;
         let began = Instant::now();
-        let northd = Northd::start(&cluster.central);
+        let northd = Northd::start(&cluster.central, subject.preload());
         southbound.await_seen(&bound(&Rows::port(cluster.pods - 1)))?;
         let took = seconds(northd.settle()? - began);
         figures.push(("ovn-northd's first run, wall", took, "s"));
@@ -107,7 +107,7 @@ impl Measured {
         let version = bench.northd.version();
         cluster.central.end_northd();
         let began = Instant::now();
-        let northd = Northd::start(&cluster.central);
+        let northd = Northd::start(&cluster.central, subject.preload());
         let took = seconds(northd.settle()? - began);
         figures.push(("ovn-northd's restart, wall", took, "s"));
         let used = seconds(northd.processor_time()?);

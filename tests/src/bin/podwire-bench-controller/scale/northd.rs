@@ -29,8 +29,10 @@ pub(crate) struct Recomputes {
 }
 
 impl<'c> Northd<'c> {
-    pub(crate) fn start(central: &'c Central) -> Self {
-        central.start_northd();
+    /// `preload`: a library that replaces functions of ovn-northd, ld.so(8).
+    pub(crate) fn start(central: &'c Central, preload: Option<&str>) -> Self {
+        let environment = preload.map(|library| ("LD_PRELOAD", library));
+        central.start_northd_with(environment.as_slice());
         let [databases, pid] = central.pids();
         Self {
             central,

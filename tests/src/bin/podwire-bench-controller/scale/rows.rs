@@ -13,6 +13,8 @@ use crate::process::Controller;
 pub(crate) enum Subject {
     /// A build of the controller.
     Controller(&'static str, PathBuf),
+    /// A build of the controller, and what ovn-northd is preloaded with.
+    Preloaded(PathBuf, String),
     /// This bench, in the shape of ovn-kubernetes' rows.
     Peer,
 }
@@ -27,14 +29,22 @@ impl Subject {
     pub(crate) fn name(&self) -> &'static str {
         match self {
             Subject::Controller(name, _) => name,
+            Subject::Preloaded(..) => "podwire, preloaded",
             Subject::Peer => "ovn-kubernetes' shape",
+        }
+    }
+
+    pub(crate) fn preload(&self) -> Option<&str> {
+        match self {
+            Subject::Preloaded(_, library) => Some(library),
+            Subject::Controller(..) | Subject::Peer => None,
         }
     }
 
     /// Writes all rows of a cluster.
     pub(crate) fn write(&self, cluster: &Cluster) -> Result<Rows, Failure> {
         Ok(match self {
-            Subject::Controller(_, binary) => {
+            Subject::Controller(_, binary) | Subject::Preloaded(binary, _) => {
                 let mut controller = Controller::start_by(binary, cluster)?;
                 controller.await_done()?;
                 Rows::Controller(binary.clone(), controller)
