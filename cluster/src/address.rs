@@ -10,13 +10,14 @@ use macaddr::MacAddr6;
 
 /// An address by its index in a subnet, with the subnet's prefix length. Index 0 is the subnet's
 /// own address.
-pub fn nth(subnet: IpNet, place: u32) -> IpNet {
+pub fn nth(subnet: IpNet, place: u128) -> IpNet {
     let address: IpAddr = match subnet.network() {
-        IpAddr::V4(ip) => u32::from(ip).wrapping_add(place).to_be_bytes().into(),
-        IpAddr::V6(ip) => u128::from(ip)
-            .wrapping_add(place.into())
-            .to_be_bytes()
-            .into(),
+        IpAddr::V4(ip) => {
+            let [.., a, b, c, d] = place.to_be_bytes();
+            let place = u32::from_be_bytes([a, b, c, d]);
+            u32::from(ip).wrapping_add(place).to_be_bytes().into()
+        }
+        IpAddr::V6(ip) => u128::from(ip).wrapping_add(place).to_be_bytes().into(),
     };
     IpNet::new_assert(address, subnet.prefix_len())
 }
@@ -54,6 +55,13 @@ impl Mac {
     /// With these last four bytes.
     pub fn derived([a, b, c, d]: [u8; 4]) -> Self {
         Self([0x0a, 0x58, a, b, c, d])
+    }
+
+    /// A locally administered one for what this text names, which belongs to no IP address.
+    pub fn local(text: &str) -> Self {
+        let digest = ring::digest::digest(&ring::digest::SHA256, text.as_bytes());
+        let bytes = digest.as_ref();
+        Self([0x02, bytes[0], bytes[1], bytes[2], bytes[3], bytes[4]])
     }
 
     /// Whether it belongs to an IP address.

@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
 
-/// The entry of the cluster's default network, the only one that podwire writes.
+/// The entry of the cluster's default network.
 pub const DEFAULT: &str = "default";
 
 type Entries = BTreeMap<String, Box<RawValue>>;
@@ -30,12 +30,47 @@ impl OtherNetworks {
     /// # Errors
     /// The entry can't be written as JSON.
     pub fn with(&self, default: &impl Serialize) -> serde_json::Result<String> {
-        let mut entries: Entries = match self {
-            Self::Entries(text) => serde_json::from_str(text)?,
-            Self::None | Self::Unreadable => Entries::new(),
-        };
+        let mut entries = self.entries();
         entries.insert(DEFAULT.to_owned(), to_raw_value(default)?);
         serde_json::to_string(&entries)
+    }
+
+    /// These, with some networks' entries as they are wanted: `None` is without one.
+    #[must_use]
+    pub fn changed<'a>(&self, wanted: impl Iterator<Item = (&'a str, Option<&'a Value>)>) -> Self {
+        let before = self.entries();
+        let mut entries = before.clone();
+        for (network, value) in wanted {
+            let has = entries.get(network);
+            let has = has.and_then(|it| serde_json::from_str::<Value>(it.get()).ok());
+            if has.as_ref() == value {
+                continue;
+            }
+            entries.remove(network);
+            let value = value.and_then(|value| to_raw_value(value).ok());
+            entries.extend(value.map(|value| (network.to_owned(), value)));
+        }
+        match serde_json::to_string(&entries) {
+            _ if entries.is_empty() && before.is_empty() => self.clone(),
+            Ok(text) if !entries.is_empty() => Self::Entries(text.into()),
+            _ => Self::None,
+        }
+    }
+
+    /// The networks with an entry, and what each contains.
+    pub fn all(&self) -> BTreeMap<String, Value> {
+        let entries = self.entries().into_iter();
+        let parsed = entries.map(|(name, it)| (name, serde_json::from_str(it.get())));
+        parsed
+            .map(|(name, it)| (name, it.unwrap_or_default()))
+            .collect()
+    }
+
+    fn entries(&self) -> Entries {
+        match self {
+            Self::Entries(text) => serde_json::from_str(text).unwrap_or_default(),
+            Self::None | Self::Unreadable => Entries::new(),
+        }
     }
 
     /// The annotation's value with these alone; None without any.
@@ -91,6 +126,23 @@ mod tests {
             format!(r#"{{{theirs},"default":["10.0.0.0/24"]}}"#)
         );
         assert_eq!(read(&written), (json!(["10.0.0.0/24"]), others));
+    }
+
+    #[test]
+    fn entries_that_are_wanted_differently_are_replaced_or_removed_and_others_stay() {
+        let theirs = r#""a/b":{"big":12345678901234567890.12}"#;
+        let text = format!(r#"{{{theirs},"ns/x":{{"m":1}},"ns/y":{{}}}}"#);
+        let (_, others) = read(&text);
+        let (x, z) = (json!({"m": 1}), json!({"m": 3}));
+        let wanted = [("ns/x", Some(&x))];
+        assert_eq!(others.changed(wanted.into_iter()), others);
+        let wanted = [("ns/x", Some(&z)), ("ns/y", None)];
+        let changed = others.changed(wanted.into_iter());
+        let expected = format!(r#"{{{theirs},"ns/x":{{"m":3}}}}"#);
+        assert_eq!(changed.alone(), Some(expected));
+        for none in [OtherNetworks::None, OtherNetworks::Unreadable] {
+            assert_eq!(none.changed([("ns/y", None)].into_iter()), none);
+        }
     }
 
     #[test]

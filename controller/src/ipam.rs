@@ -10,16 +10,78 @@ mod subnets;
 mod tests;
 
 pub use addresses::{Addresses, Assigned, Former, Had};
-pub use error::AddressError;
+pub use error::{AddressError, Whose};
 pub use podwire_cluster::address::{Mac, mac, nth};
 pub use request::{REQUESTED_ADDRESSES, REQUESTED_MAC, Request, RequestError};
 pub use subnets::{ClusterSubnet, ClusterSubnetError, SubnetError, Subnets};
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::time::Duration;
 
 use ipnet::IpNet;
 use podwire_cluster::networks::{node_subnets, strings};
 use serde_json::{Value, json};
+
+use crate::key::Network;
+
+/// How the addresses of a network are divided.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Layout {
+    /// Each node has subnets of its own, with the router at the first address and the node at the
+    /// second.
+    Nodes,
+    /// All nodes share the network's subnets, or it has none: its ports then have a MAC address
+    /// alone.
+    Shared {
+        /// What no pod gets an address of.
+        excluded: Vec<IpNet>,
+    },
+}
+
+impl Layout {
+    fn whose(&self, name: &str) -> Whose {
+        match self {
+            Self::Nodes => Whose::Node(name.to_owned()),
+            Self::Shared { .. } => Whose::Network(name.to_owned()),
+        }
+    }
+}
+
+/// The subnets of nodes and the addresses of pods on one network.
+#[derive(Clone, Debug)]
+pub struct Space {
+    /// Of nodes.
+    pub subnets: Subnets,
+    /// Of pods.
+    pub addresses: Addresses,
+}
+
+/// Those of all networks.
+#[derive(Clone, Debug)]
+pub struct Spaces {
+    /// That of the network that every pod is on.
+    pub default: Space,
+    /// The others.
+    pub others: BTreeMap<Network, Space>,
+}
+
+impl Space {
+    /// Nothing is assigned yet.
+    pub fn new(networks: Vec<ClusterSubnet>, layout: Layout, rest: Duration) -> Self {
+        Self {
+            subnets: Subnets::new(networks),
+            addresses: Addresses::new(layout, rest),
+        }
+    }
+}
+
+impl Spaces {
+    /// All of them.
+    pub fn all_mut(&mut self) -> impl Iterator<Item = &mut Space> {
+        std::iter::once(&mut self.default).chain(self.others.values_mut())
+    }
+}
 
 /// The MAC address that podwire derived from an IPv6 address at first: `0a:58` and its last four
 /// bytes. Pods that have one keep it.

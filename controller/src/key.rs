@@ -64,13 +64,49 @@ pub struct Key {
     pub network: Network,
 }
 
-/// A network: by its name in the annotations of nodes and pods.
+/// A network: by its name, that of the default one in the annotations of nodes and pods.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Network(Name);
 
 impl Network {
     /// The one that every pod is on.
     pub const DEFAULT: Self = Self(Name::new_static(podwire_cluster::networks::DEFAULT));
+
+    /// With this name, which is not checked.
+    pub fn named(name: impl Into<Name>) -> Self {
+        Self(name.into())
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &Name {
+        &self.0
+    }
+}
+
+/// An interface of a pod: what has a logical port and addresses.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Attachment {
+    /// The pod.
+    pub pod: ObjectName,
+    /// Its entry in the pod's annotation: `default`; else the NetworkAttachmentDefinition,
+    /// `NAMESPACE/NAME`, with `/1`, `/2`, … for further ones to the same.
+    pub entry: Name,
+}
+
+/// That on the default network.
+impl From<ObjectName> for Attachment {
+    fn from(pod: ObjectName) -> Self {
+        let entry = Network::DEFAULT.0;
+        Self { pod, entry }
+    }
+}
+
+/// For a message.
+impl fmt::Display for Attachment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (namespace, name) = &self.pod;
+        write!(f, "pod {namespace}/{name}")
+    }
 }
 
 impl Of {

@@ -108,7 +108,7 @@ pub fn node(name: &str, node: &Node, subnets: &[IpNet]) -> Vec<Row> {
     let Some(first) = subnets.first() else {
         return Vec::new();
     };
-    let router = |place: u32| subnets.iter().map(move |subnet| nth(*subnet, place));
+    let router = |place: u128| subnets.iter().map(move |subnet| nth(*subnet, place));
     let to_switch = names::router_port(name);
     let management: Vec<IpAddr> = router(2).map(|address| address.addr()).collect();
     let management_mac = node.mac.unwrap_or_else(|| mac(nth(*first, 2).addr()));

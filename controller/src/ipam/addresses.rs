@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 use ipnet::IpNet;
 
 use super::pool::Pool;
-use super::{AddressError, Mac, Request, RequestError, former_mac, mac, nth};
+use super::{AddressError, Layout, Mac, Request, RequestError, former_mac, mac, nth};
+use crate::key::Attachment;
 use podwire_cluster::{Name, ObjectName};
 
 /// A pod's addresses: one of each family of its node's subnets, with the prefix length.
@@ -44,9 +45,12 @@ pub struct Former {
     pub is_certain: bool,
 }
 
-/// The addresses of all pods.
+/// The addresses of all pods on a network, and their MAC addresses. A pod may be attached to it
+/// several times. Where nodes have subnets, each is a part of the network for itself; a network
+/// that all nodes share is one part, with the network's name instead of a node's.
 #[derive(Clone, Debug)]
 pub struct Addresses {
+    layout: Layout,
     /// How long a freed address rests, for packets still on their way to its former pod.
     rest: Duration,
     /// Until then, addresses may rest that an earlier leader freed.
@@ -54,9 +58,9 @@ pub struct Addresses {
     pools: BTreeMap<String, Vec<Pool>>,
     /// The MAC addresses of nodes' management ports.
     management: BTreeMap<String, Mac>,
-    pods: HashMap<ObjectName, Claim>,
+    pods: HashMap<Attachment, Claim>,
     /// The pods by node and MAC address.
-    macs: HashMap<(Name, Mac), ObjectName>,
+    macs: HashMap<(Name, Mac), Attachment>,
 }
 
 #[derive(Clone, Debug)]
@@ -68,8 +72,9 @@ struct Claim {
 
 impl Addresses {
     /// No node has a subnet yet.
-    pub fn new(rest: Duration) -> Self {
+    pub fn new(layout: Layout, rest: Duration) -> Self {
         Self {
+            layout,
             rest,
             unknown_until: None,
             pools: BTreeMap::new(),
@@ -89,7 +94,10 @@ impl Addresses {
             .iter()
             .map(|subnet| {
                 let at = known.iter().position(|pool| pool.subnet == *subnet);
-                at.map_or_else(|| Pool::new(*subnet), |at| known.swap_remove(at))
+                at.map_or_else(
+                    || Pool::new(*subnet, &self.layout),
+                    |at| known.swap_remove(at),
+                )
             })
             .collect();
         let is_lost = |address: &IpNet| known.iter().any(|pool| pool.place(*address).is_some());
@@ -124,11 +132,11 @@ impl Addresses {
             self.management.insert(node.to_owned(), mac);
         }
         let pod = mac.and_then(|mac| self.macs.get(&(node.into(), mac)));
-        pod.map_or(Ok(()), |pod| Err(pod_text(pod)))
+        pod.map_or(Ok(()), |pod| Err(pod.to_string()))
     }
 
     /// Whether addresses have been assigned to this pod.
-    pub fn has(&self, pod: &ObjectName, (uid, node): (&Name, &Name)) -> bool {
+    pub fn has(&self, pod: &Attachment, (uid, node): (&Name, &Name)) -> bool {
         let claim = self.pods.get(pod);
         claim.is_some_and(|claim| claim.uid == *uid && claim.node == *node)
     }
@@ -142,7 +150,7 @@ impl Addresses {
     /// addresses.
     pub fn claim(
         &mut self,
-        pod: &ObjectName,
+        pod: &Attachment,
         (uid, node): (&Name, &Name),
         former: &[Former],
         request: impl FnOnce() -> Result<Request, RequestError>,
@@ -150,16 +158,18 @@ impl Addresses {
     ) -> Result<&Assigned, AddressError> {
         if !self.has(pod, (uid, node)) {
             self.release(pod, now);
-            let no_subnet = || AddressError::NoSubnet(node.to_string());
-            let pools = self.pools.get(node.as_str()).ok_or_else(no_subnet)?;
-            let is_placed =
-                |former: &&Former| pools.iter().any(|it| it.place_of(&former.had).is_some());
+            let pools = self.pools_of(node)?;
+            let is_placed = |former: &&Former| {
+                let mut own = pools.iter();
+                own.any(|it| it.place_of(&former.had).is_some())
+                    || (pools.is_empty() && former.had.mac.is_some())
+            };
             let mut former = former.iter().filter(is_placed);
             let assigned = match former.next() {
                 Some(Former {
                     had,
                     is_certain: true,
-                }) => self.proven(node, had, request)?,
+                }) => self.proven(pod, node, had, request)?,
                 claimed => {
                     let claimed = claimed.map(|former| &former.had);
                     self.chosen(pod, node, claimed, &request()?, now)?
@@ -185,9 +195,19 @@ impl Addresses {
         assigned.ok_or_else(|| AddressError::NoSubnet(node.to_string()))
     }
 
+    /// The subnets of a node; none only where a network needs none.
+    fn pools_of(&self, node: &str) -> Result<&[Pool], AddressError> {
+        let pools = self.pools.get(node).map(Vec::as_slice);
+        match self.layout {
+            Layout::Nodes => pools.ok_or_else(|| AddressError::NoSubnet(node.to_owned())),
+            Layout::Shared { .. } => Ok(pools.unwrap_or_default()),
+        }
+    }
+
     /// The addresses with which a pod runs, and no others.
     fn proven(
         &self,
+        pod: &Attachment,
         node: &str,
         had: &Had,
         request: impl FnOnce() -> Result<Request, RequestError>,
@@ -207,7 +227,7 @@ impl Addresses {
             }
             addresses.push(address);
         }
-        let [own, former] = own_macs(&addresses, node)?;
+        let [own, former] = self.own_macs(pod, node, &addresses);
         let is_usable = |mac: &Mac| self.has_mac(*mac, node, &[own]).is_none();
         let requested = || request().ok()?.mac.filter(is_usable);
         let mac = had.mac.or_else(requested).unwrap_or(own);
@@ -220,24 +240,24 @@ impl Addresses {
     /// Addresses for a pod that does not run yet.
     fn chosen(
         &mut self,
-        pod: &ObjectName,
+        pod: &Attachment,
         node: &str,
         claimed: Option<&Had>,
         request: &Request,
         now: Instant,
     ) -> Result<Assigned, AddressError> {
-        let no_subnet = || AddressError::NoSubnet(node.to_owned());
         for pool in self.pools.get_mut(node).into_iter().flatten() {
             pool.expire(now);
         }
-        let pools = self.pools.get(node).ok_or_else(no_subnet)?;
+        let pools = self.pools_of(node)?;
+        let whose = || self.layout.whose(node);
         for &address in &request.addresses {
             let mut own = pools.iter();
             if !own.any(|pool| pool.place(address.into()).is_some()) {
                 let subnets = pools.iter().map(|pool| pool.subnet.to_string());
                 return Err(AddressError::Outside {
                     address,
-                    node: node.to_owned(),
+                    whose: whose(),
                     subnets: subnets.collect::<Vec<_>>().join(", "),
                 });
             }
@@ -258,7 +278,7 @@ impl Addresses {
         for pool in pools {
             // The MAC address is that of the first one.
             let is_first = addresses.is_empty();
-            let is_usable = |place: &u32| {
+            let is_usable = |place: &u128| {
                 let own = || mac(nth(pool.subnet, *place).addr());
                 pool.is_free(*place) && !(is_first && self.mac_holder(own(), node).is_some())
             };
@@ -270,9 +290,12 @@ impl Addresses {
                     keeps = true;
                     rested(pool, place)?
                 }
-                (None, None) => pool.find(node, is_usable)?,
+                (None, None) => pool.find(whose, is_usable)?,
                 (None, Some(address)) => {
                     let place = pool.place(address.into());
+                    if let Some(excluded) = pool.excluding(address) {
+                        return Err(AddressError::Excluded { address, excluded });
+                    }
                     let free = place.filter(|place| pool.is_free(*place));
                     let free = free.ok_or_else(|| AddressError::Taken {
                         what: address.to_string(),
@@ -283,7 +306,7 @@ impl Addresses {
             };
             addresses.push(nth(pool.subnet, place));
         }
-        let [own, former] = own_macs(&addresses, node)?;
+        let [own, former] = self.own_macs(pod, node, &addresses);
         let had = claimed.filter(|_| keeps).and_then(|had| had.mac);
         let mac = match (had, request.mac) {
             (Some(had), _) if self.has_mac(had, node, &[own, former]).is_none() => had,
@@ -305,6 +328,17 @@ impl Addresses {
         }
     }
 
+    /// The MAC address of a pod with these addresses, unless it has another: the derived one, and
+    /// the one derived before. Without addresses, one that nobody has.
+    fn own_macs(&self, pod: &Attachment, node: &str, addresses: &[IpNet]) -> [Mac; 2] {
+        if let Some(first) = addresses.first().map(IpNet::addr) {
+            return [mac(first), former_mac(first)];
+        }
+        let mut all = (0_u32..).map(|number| Mac::local(&format!("{pod} {} {number}", pod.entry)));
+        let free = all.find(|mac| self.mac_holder(*mac, node).is_none());
+        [free.unwrap_or(Mac::local("")); 2]
+    }
+
     /// Who has a MAC address that a pod of a node wants and whose `own` ones are these; `None` if
     /// it can have it.
     fn has_mac(&self, mac: Mac, node: &str, own: &[Mac]) -> Option<String> {
@@ -317,7 +351,8 @@ impl Addresses {
     fn mac_holder(&self, wanted: Mac, node: &str) -> Option<String> {
         let is_of = |place| {
             let mut pools = self.pools.get(node).into_iter().flatten();
-            pools.any(|pool| mac(nth(pool.subnet, place).addr()) == wanted)
+            self.layout == Layout::Nodes
+                && pools.any(|pool| mac(nth(pool.subnet, place).addr()) == wanted)
         };
         if is_of(1) {
             return Some(format!("the router of node {node}"));
@@ -325,7 +360,8 @@ impl Addresses {
         if self.management.get(node) == Some(&wanted) || is_of(2) {
             return Some(format!("the management port of node {node}"));
         }
-        self.macs.get(&(node.into(), wanted)).map(pod_text)
+        let pod = self.macs.get(&(node.into(), wanted));
+        pod.map(ToString::to_string)
     }
 
     fn holder(&self, address: IpAddr) -> String {
@@ -334,17 +370,17 @@ impl Addresses {
             let mut own = claim.assigned.addresses.iter();
             own.any(|it| it.addr() == address)
         });
-        holder.map_or_else(|| "nobody".to_owned(), |(pod, _)| pod_text(pod))
+        holder.map_or_else(|| "nobody".to_owned(), |(pod, _)| pod.to_string())
     }
 
     /// A pod's addresses, if it has any.
-    pub fn of(&self, pod: &ObjectName) -> Option<&Assigned> {
+    pub fn of(&self, pod: &Attachment) -> Option<&Assigned> {
         self.pods.get(pod).map(|claim| &claim.assigned)
     }
 
     /// Frees a pod's addresses; they rest before another pod gets them. Returns the pod's node, if
     /// it had any.
-    pub fn release(&mut self, pod: &ObjectName, now: Instant) -> Option<Name> {
+    pub fn release(&mut self, pod: &Attachment, now: Instant) -> Option<Name> {
         let Claim { node, assigned, .. } = self.pods.remove(pod)?;
         self.macs.remove(&(node.clone(), assigned.mac));
         for pool in self.pools.get_mut(node.as_str()).into_iter().flatten() {
@@ -367,7 +403,7 @@ impl Addresses {
     }
 
     /// Lets addresses rest that a pod had which is gone, unless another has them.
-    pub fn rest(&mut self, pod: &ObjectName, node: &str, had: &Had, now: Instant) {
+    pub fn rest(&mut self, pod: &Attachment, node: &str, had: &Had, now: Instant) {
         for pool in self.pools.get_mut(node).into_iter().flatten() {
             if let Some(place) = pool.place_of(had) {
                 pool.rest(place, pod, now + self.rest);
@@ -375,7 +411,7 @@ impl Addresses {
         }
     }
 
-    /// Lets the addresses that a pod freed rest once more: its row may still have them.
+    /// Lets the addresses that a pod freed rest once more: its rows may still have them.
     pub fn rest_again(&mut self, pod: &ObjectName, now: Instant) {
         for pool in self.pools.values_mut().flatten() {
             pool.rest_again(pod, now + self.rest);
@@ -395,16 +431,4 @@ impl Addresses {
         let mut pools = self.pools.get(node).into_iter().flatten();
         pools.try_fold(now, |latest, pool| Some(pool.unused_from(now)?.max(latest)))
     }
-}
-
-fn pod_text((namespace, name): &ObjectName) -> String {
-    format!("pod {namespace}/{name}")
-}
-
-/// The MAC address of a pod with these addresses, unless it has another: the derived one, and the
-/// one derived before.
-fn own_macs(addresses: &[IpNet], node: &str) -> Result<[Mac; 2], AddressError> {
-    let first = addresses.first().map(IpNet::addr);
-    let macs = first.map(|first| [mac(first), former_mac(first)]);
-    macs.ok_or_else(|| AddressError::NoSubnet(node.to_owned()))
 }

@@ -1,3 +1,4 @@
+use std::fmt;
 use std::net::IpAddr;
 use std::time::Instant;
 
@@ -12,14 +13,12 @@ pub enum AddressError {
     #[error("node {0} has no subnet yet")]
     NoSubnet(String),
     /// All are in use.
-    #[error(
-        "no address is left in {subnet}: remove pods from node {node}, or give nodes larger subnets"
-    )]
+    #[error("no address is left in {subnet}: {}", .whose.more())]
     Full {
         /// The subnet.
         subnet: IpNet,
-        /// The node.
-        node: String,
+        /// Whose it is.
+        whose: Whose,
     },
     /// All unused ones were freed moments ago.
     #[error("all free addresses of {subnet} were released by other pods only a moment ago")]
@@ -40,19 +39,23 @@ pub enum AddressError {
         /// When it may be assigned again.
         until: Instant,
     },
-    /// It requests an address that no pod on its node can have.
-    #[error(
-        "it requests {address}, which no pod of node {node} can have: the node's subnets are \
-         {subnets}, without their first three addresses and the last; request another address, or \
-         place the pod on another node"
-    )]
+    /// It requests an address that no pod on its node, or on its network, can have.
+    #[error("it requests {address}, which no pod of {whose} can have: {}", .whose.has(.subnets))]
     Outside {
         /// The address.
         address: IpAddr,
-        /// The node.
-        node: String,
-        /// The node's subnets.
+        /// The node or the network.
+        whose: Whose,
+        /// Its subnets.
         subnets: String,
+    },
+    /// It requests an address that the network excludes.
+    #[error("it requests {address}, but its network excludes {excluded}: request another")]
+    Excluded {
+        /// The address.
+        address: IpAddr,
+        /// What the network excludes.
+        excluded: IpNet,
     },
     /// It requests what another has.
     #[error("it requests {what}, which {holder} has: request another, or remove what has it")]
@@ -79,4 +82,48 @@ pub enum AddressError {
          IP addresses; request another"
     )]
     Derived(Mac),
+}
+
+/// What has subnets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Whose {
+    /// A node.
+    Node(String),
+    /// A network that all nodes share.
+    Network(String),
+}
+
+impl Whose {
+    fn more(&self) -> String {
+        match self {
+            Self::Node(node) => {
+                format!("remove pods from node {node}, or give nodes larger subnets")
+            }
+            Self::Network(name) => {
+                format!("remove pods from network {name}, or exclude fewer of its addresses")
+            }
+        }
+    }
+
+    fn has(&self, subnets: &str) -> String {
+        match self {
+            Self::Node(_) => format!(
+                "the node's subnets are {subnets}, without their first three addresses and the \
+                 last; request another address, or place the pod on another node"
+            ),
+            Self::Network(_) if subnets.is_empty() => "the network has no subnets".to_owned(),
+            Self::Network(_) => format!(
+                "the network's subnets are {subnets}, without their first address and the last"
+            ),
+        }
+    }
+}
+
+impl fmt::Display for Whose {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Node(name) => write!(f, "node {name}"),
+            Self::Network(name) => write!(f, "network {name}"),
+        }
+    }
 }

@@ -1,10 +1,12 @@
 mod requests;
+mod shared;
 
 use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 
 use super::*;
+use crate::key::Attachment;
 use podwire_cluster::ObjectName;
 
 fn subnets(text: &str) -> Subnets {
@@ -50,8 +52,9 @@ fn former(addresses: &[IpNet], is_certain: bool) -> Former {
 
 const REST: Duration = Duration::from_secs(30);
 
-fn pod(number: u32) -> ObjectName {
-    ("ns".into(), format!("p{number}").into())
+fn pod(number: u32) -> Attachment {
+    let pod: ObjectName = ("ns".into(), format!("p{number}").into());
+    pod.into()
 }
 
 #[test]
@@ -145,7 +148,7 @@ fn what_exists_is_held_though_the_setting_has_another_length_and_nothing_overlap
 
 #[test]
 fn a_freed_address_rests_before_another_pod_gets_it() {
-    let (mut addresses, now) = (Addresses::new(REST), Instant::now());
+    let (mut addresses, now) = (Addresses::new(Layout::Nodes, REST), Instant::now());
     addresses.set_node("n", &[net("10.0.0.0/29")]);
     let take = |addresses: &mut Addresses, number, now| {
         let claimed = claim(addresses, number, ("uid", "n"), &[], now);
@@ -167,7 +170,7 @@ fn a_freed_address_rests_before_another_pod_gets_it() {
     assert_eq!(until - now, REST);
     // A transaction failed, and the row may still have the address.
     let later = now + Duration::from_secs(20);
-    addresses.rest_again(&pod(4), later);
+    addresses.rest_again(&pod(4).pod, later);
     assert!(take(&mut addresses, 7, until).is_err());
     assert_eq!(addresses.unused_from("n", later), None);
     assert_eq!(
@@ -183,7 +186,7 @@ fn a_freed_address_rests_before_another_pod_gets_it() {
 
 #[test]
 fn what_a_pod_runs_with_it_keeps_or_is_told_who_else_has_it() {
-    let (mut addresses, now) = (Addresses::new(REST), Instant::now());
+    let (mut addresses, now) = (Addresses::new(Layout::Nodes, REST), Instant::now());
     addresses.set_node("n", &[net("10.0.0.0/24"), net("fd00::/64")]);
     let had = [net("10.0.0.77/32")];
     let claimed = claim_as(&mut addresses, 1, ("uid", "n"), former(&had, true), now).unwrap();
@@ -210,7 +213,7 @@ fn what_a_pod_runs_with_it_keeps_or_is_told_who_else_has_it() {
 
 #[test]
 fn a_pod_keeps_what_it_had_where_it_can() {
-    let (mut addresses, now) = (Addresses::new(REST), Instant::now());
+    let (mut addresses, now) = (Addresses::new(Layout::Nodes, REST), Instant::now());
     addresses.set_node("n", &[net("10.0.0.0/24"), net("fd00::/64")]);
     let had = ["10.0.0.77/24", "fd00::4d/64"].map(net);
     let claimed = claim(&mut addresses, 1, ("uid", "n"), &had, now).unwrap();
@@ -229,7 +232,7 @@ proptest! {
     fn no_two_pods_ever_share_an_address(
         steps in proptest::collection::vec((0..20_u32, 0..2_u8, any::<bool>(), 0..40_u64), 1..200),
     ) {
-        let mut addresses = Addresses::new(REST);
+        let mut addresses = Addresses::new(Layout::Nodes, REST);
         let mut now = Instant::now();
         addresses.set_node("n0", &[net("10.0.0.0/28")]);
         addresses.set_node("n1", &[net("10.0.1.0/28")]);
@@ -255,7 +258,7 @@ proptest! {
     }
 
     #[test]
-    fn an_annotation_says_what_was_written(places in proptest::collection::btree_set(3..200_u32,
+    fn an_annotation_says_what_was_written(places in proptest::collection::btree_set(3..200_u128,
         1..3)) {
         let addresses: Vec<_> = places.iter().map(|place| nth(net("10.0.0.0/24"), *place))
             .collect();

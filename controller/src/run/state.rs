@@ -24,7 +24,7 @@ use super::watch::Known;
 use crate::cluster::{Cluster, Name, ObjectName};
 use crate::config::Rules;
 use crate::diff::Plan;
-use crate::ipam::{Addresses, Subnets};
+use crate::ipam::{Layout, Space, Spaces};
 use crate::key::{Key, Of};
 use crate::members::Members;
 use crate::progress::Progress;
@@ -41,8 +41,7 @@ pub(crate) struct State {
     /// What is known of each of [`KINDS`].
     kinds: Vec<Known>,
     rules: Rules,
-    subnets: Subnets,
-    addresses: Addresses,
+    spaces: Spaces,
     /// The addresses that services can't have.
     refused: BTreeMap<ObjectName, Refused>,
     /// Whether that may have changed.
@@ -91,8 +90,10 @@ impl State {
             cluster: Cluster::default(),
             policies: Policies::default(),
             kinds: vec![Known::default(); KINDS.len()],
-            subnets: Subnets::new(rules.networks.clone()),
-            addresses: Addresses::new(rules.rest),
+            spaces: Spaces {
+                default: Space::new(rules.networks.clone(), Layout::Nodes, rules.rest),
+                others: BTreeMap::new(),
+            },
             refused: BTreeMap::new(),
             claims_changed: false,
             rules,
@@ -269,7 +270,9 @@ impl State {
     pub(crate) fn failed(&mut self, keys: impl IntoIterator<Item = Key>, at: Instant) {
         for key in keys {
             if key.of == Of::Pod {
-                self.addresses.rest_again(&key.id(), at.into_std());
+                for space in self.spaces.all_mut() {
+                    space.addresses.rest_again(&key.id(), at.into_std());
+                }
             }
             self.retries.insert((at, key));
         }
@@ -317,7 +320,9 @@ impl State {
 
     /// Frees the addresses of a pod that is gone or was replaced.
     fn release(&mut self, pod: &ObjectName) {
-        let Some(node) = self.addresses.release(pod, Instant::now().into_std()) else {
+        let addresses = &mut self.spaces.default.addresses;
+        let now = Instant::now().into_std();
+        let Some(node) = addresses.release(&pod.clone().into(), now) else {
             return;
         };
         self.unblock();

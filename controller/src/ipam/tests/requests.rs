@@ -2,7 +2,7 @@ use super::*;
 
 #[test]
 fn a_request_is_met_or_refused_with_a_reason() {
-    let (mut addresses, now) = (Addresses::new(REST), Instant::now());
+    let (mut addresses, now) = (Addresses::new(Layout::Nodes, REST), Instant::now());
     addresses.set_node("n", &[net("10.0.0.0/24"), net("fd00::/64")]);
     let port = "02:00:00:00:00:99".parse().ok();
     addresses.set_management("n", port).unwrap();
@@ -93,7 +93,7 @@ fn a_request_is_met_or_refused_with_a_reason() {
 
 #[test]
 fn a_requested_address_rests_too_but_not_for_the_pod_that_replaces_its_holder() {
-    let (mut addresses, now) = (Addresses::new(REST), Instant::now());
+    let (mut addresses, now) = (Addresses::new(Layout::Nodes, REST), Instant::now());
     addresses.set_node("n", &[net("10.0.0.0/24")]);
     let take = |addresses: &mut Addresses, number, uid: &str, at| {
         let whose = (&uid.into(), &"n".into());
@@ -116,7 +116,7 @@ fn a_requested_address_rests_too_but_not_for_the_pod_that_replaces_its_holder() 
     take(&mut addresses, 2, "uid", now + REST).unwrap();
 
     // An earlier leader may have freed it.
-    let mut addresses = Addresses::new(REST);
+    let mut addresses = Addresses::new(Layout::Nodes, REST);
     addresses.set_node("n", &[net("10.0.0.0/24")]);
     addresses.succeed(now);
     assert_eq!(take(&mut addresses, 1, "uid", now), rests(now + REST));
@@ -128,7 +128,7 @@ fn a_requested_address_rests_too_but_not_for_the_pod_that_replaces_its_holder() 
 
 #[test]
 fn no_pod_s_derived_mac_is_another_s_on_its_switch() {
-    let (mut addresses, now) = (Addresses::new(REST), Instant::now());
+    let (mut addresses, now) = (Addresses::new(Layout::Nodes, REST), Instant::now());
     let derived = |address: &str| mac(address.parse().unwrap());
     addresses.set_node("n", &[net("10.0.0.0/24")]);
     let port = Some(derived("10.0.0.4"));
@@ -189,7 +189,7 @@ fn no_pod_s_derived_mac_is_another_s_on_its_switch() {
 
 #[test]
 fn a_pod_keeps_the_mac_that_was_derived_in_another_way_before() {
-    let (mut addresses, now) = (Addresses::new(REST), Instant::now());
+    let (mut addresses, now) = (Addresses::new(Layout::Nodes, REST), Instant::now());
     addresses.set_node("n", &[net("fd00::/64")]);
     let mut mac_of = |number, mac: &str, is_certain| {
         let had = Had {

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use super::{State, key_of};
 use crate::cluster::{Cluster, Name, Node, ObjectName, Pod};
 use crate::config::Rules;
-use crate::ipam::{self, ClusterSubnet, Former, Had, Request, RequestError, Subnets};
+use crate::ipam::{self, ClusterSubnet, Former, Had, Request, RequestError, Space, Subnets};
 use crate::key::{Key, Of};
 use crate::names::{ROUTER_PORT, pod_port, router_port};
 
@@ -94,7 +94,7 @@ impl State {
             Ok(())
         })?;
         if succeeds {
-            self.addresses.succeed(now);
+            self.spaces.default.addresses.succeed(now);
         }
         self.refresh_policies();
         self.mark_all();
@@ -123,7 +123,7 @@ impl State {
         names.dedup();
         for (_, name) in &names {
             let own = rows.get(*name).into_iter().flatten().copied();
-            self.subnets.hold(name, own);
+            self.spaces.default.subnets.hold(name, own);
         }
         let around = |subnets: &Subnets, had: &Had| -> Vec<IpNet> {
             had.addresses
@@ -133,34 +133,44 @@ impl State {
         };
         for (_, pod) in &pods {
             if let Some(had) = reported(pod) {
-                let own = around(&self.subnets, &had);
-                self.subnets.hold(&pod.node, own);
+                let own = around(&self.spaces.default.subnets, &had);
+                self.spaces.default.subnets.hold(&pod.node, own);
             }
         }
         for (_, name) in &names {
             if let Some(node) = self.cluster.nodes.get(*name) {
                 // A conflict is found again, and reported, when the node is processed.
                 match self.rules.use_pod_cidrs {
-                    false => drop(self.subnets.keep(name, &subnets_before(node))),
+                    false => drop(
+                        self.spaces
+                            .default
+                            .subnets
+                            .keep(name, &subnets_before(node)),
+                    ),
                     true => {
-                        let own = self.subnets.pod_cidrs(name, &node.pod_cidrs);
-                        self.subnets.hold(name, own.unwrap_or_default());
+                        let own = self.spaces.default.subnets.pod_cidrs(name, &node.pod_cidrs);
+                        self.spaces
+                            .default
+                            .subnets
+                            .hold(name, own.unwrap_or_default());
                     }
                 }
             }
         }
         for (_, pod) in &pods {
             if let Some(had) = &pod.networks {
-                let own = around(&self.subnets, had);
-                self.subnets.hold(&pod.node, own);
+                let own = around(&self.spaces.default.subnets, had);
+                self.spaces.default.subnets.hold(&pod.node, own);
             }
         }
         for (_, name) in names {
-            self.addresses.set_node(name, self.subnets.of(name));
+            let Space { subnets, addresses } = &mut self.spaces.default;
+            addresses.set_node(name, subnets.of(name));
         }
     }
 
     fn hold_addresses(&mut self, db: &Db, now: std::time::Instant) {
+        let addresses = &mut self.spaces.default.addresses;
         for key in self.unreadable.iter().filter(|key| key.of == Of::Pod) {
             let id = key.id();
             for row in ports(&id, db, self.rules.adopt) {
@@ -172,7 +182,7 @@ impl State {
                 };
                 let request = || Ok(Request::default());
                 let whose = (&uid, &node);
-                let _ = self.addresses.claim(&id, whose, &[former], request, now);
+                let _ = addresses.claim(&id.clone().into(), whose, &[former], request, now);
             }
         }
         // A pod that can't keep its addresses is reported when it is processed.
@@ -185,7 +195,7 @@ impl State {
                     is_certain: true, ..
                 }) => {
                     let request = || request_of(pod);
-                    let _ = self.addresses.claim(id, whose, &former, request, now);
+                    let _ = addresses.claim(&id.clone().into(), whose, &former, request, now);
                 }
                 Some(_) => uncertain.push((id, pod, former)),
                 None => {}
@@ -193,7 +203,7 @@ impl State {
         }
         for (name, node) in &self.cluster.nodes {
             // Reported when the node is processed.
-            let _ = self.addresses.set_management(name, node.mac);
+            let _ = addresses.set_management(name, node.mac);
         }
         for row in db.rows(Table::LogicalSwitchPort.name()) {
             let key = key_of(&row).and_then(|key| Key::parse(&key));
@@ -203,13 +213,13 @@ impl State {
             let is_its = |pod: &Pod| row.map("options").str(UID) == Some(&pod.uid);
             if !self.cluster.pods.get(&id).is_some_and(is_its) {
                 let node = row.map("options").str(NODE).unwrap_or_default();
-                self.addresses.rest(&id, node, &addresses_in(&row), now);
+                addresses.rest(&id.into(), node, &addresses_in(&row), now);
             }
         }
         for (id, pod, former) in uncertain {
-            if self.addresses.is_free(&pod.node, &former) {
+            if addresses.is_free(&pod.node, &former) {
                 let (whose, request) = ((&pod.uid, &pod.node), || request_of(pod));
-                let _ = self.addresses.claim(id, whose, &former, request, now);
+                let _ = addresses.claim(&id.clone().into(), whose, &former, request, now);
             }
         }
     }

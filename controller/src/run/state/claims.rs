@@ -26,7 +26,7 @@ impl State {
             cluster.services.iter().chain(&unread),
             &cluster.slices,
             |address| nodes.get(&address).copied(),
-            |address| self.subnets.containing(address),
+            |address| self.spaces.default.subnets.containing(address),
         );
         let refused: BTreeMap<_, _> = refused
             .into_iter()

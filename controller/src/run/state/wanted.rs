@@ -16,7 +16,7 @@ use crate::cluster::tiered::Refusal;
 use crate::cluster::{Name, Node, ObjectName, Pod};
 use crate::diff::Plan;
 use crate::ipam::{self, AddressError, SubnetError};
-use crate::key::{Key, Network, Of};
+use crate::key::{Attachment, Key, Network, Of};
 use crate::members::Member;
 use crate::want;
 use crate::want::policy::candidate;
@@ -91,7 +91,7 @@ impl State {
                 let rows = self.wanted_of_node(&key.name, plan.db(), look)?;
                 let subnets = match rows.is_empty() {
                     true => &[],
-                    false => self.subnets.of(&key.name),
+                    false => self.spaces.default.subnets.of(&key.name),
                 };
                 let members = want::policy::node_members(&key.name, subnets);
                 Ok(Wanted { rows, members })
@@ -118,21 +118,21 @@ impl State {
         self.find_old_chassis(name, db, look);
         let Some(node) = self.cluster.nodes.get(name) else {
             // Its pods keep their addresses while they exist: the node may come back.
-            if self.is_unused(name) && !self.subnets.of(name).is_empty() {
-                self.subnets.release(name);
-                self.addresses.set_node(name, &[]);
+            if self.is_unused(name) && !self.spaces.default.subnets.of(name).is_empty() {
+                self.spaces.default.subnets.release(name);
+                self.spaces.default.addresses.set_node(name, &[]);
                 self.unblock();
             }
-            let _ = self.addresses.set_management(name, None);
+            let _ = self.spaces.default.addresses.set_management(name, None);
             return Ok(Vec::new());
         };
         let node = node.clone();
-        if let Err(pod) = self.addresses.set_management(name, node.mac) {
+        if let Err(pod) = self.spaces.default.addresses.set_management(name, node.mac) {
             let message = format!("its management port has the MAC address of {pod}: delete it");
             look.warning = Some(("MACConflict", message));
         }
         self.subnets_of_node(name, &node, look)?;
-        let subnets = self.subnets.of(name).to_vec();
+        let subnets = self.spaces.default.subnets.of(name).to_vec();
         if subnets_before(&node) != subnets {
             let others = node.subnets.as_deref().map(|it| networks::read(it).1);
             let version = self.version(&Key::node(name.into()), node.version);
@@ -146,7 +146,7 @@ impl State {
             look.writes.push(Write::NetworkAvailable);
         }
         let rows = want::node(name, &node, &subnets);
-        if self.addresses.set_node(name, &subnets) {
+        if self.spaces.default.addresses.set_node(name, &subnets) {
             self.mark_pods_of(name);
         }
         Ok(rows)
@@ -154,23 +154,33 @@ impl State {
 
     /// Assigns a node its subnets.
     fn subnets_of_node(&mut self, name: &str, node: &Node, look: &mut Look) -> Result<(), Problem> {
-        let had = self.subnets.of(name).to_vec();
+        let had = self.spaces.default.subnets.of(name).to_vec();
         let conflict = |error: SubnetError| Some(("SubnetConflict", error.to_string()));
         let no_subnet = |error: SubnetError| Problem::blocked("NoSubnet", error.to_string());
         if !self.rules.use_pod_cidrs {
-            match self.subnets.keep(name, &subnets_before(node)) {
+            match self
+                .spaces
+                .default
+                .subnets
+                .keep(name, &subnets_before(node))
+            {
                 Err(error @ SubnetError::Outside { .. }) => return Err(no_subnet(error)),
                 Err(error) => look.warning = conflict(error),
                 Ok(()) => {}
             }
-            return self.subnets.complete(name).map_err(no_subnet);
+            return self
+                .spaces
+                .default
+                .subnets
+                .complete(name)
+                .map_err(no_subnet);
         }
-        match self.subnets.pod_cidrs(name, &node.pod_cidrs) {
+        match self.spaces.default.subnets.pod_cidrs(name, &node.pod_cidrs) {
             Ok(wanted) if wanted == had => {}
-            Ok(wanted) if had.is_empty() => self.subnets.hold(name, wanted),
+            Ok(wanted) if had.is_empty() => self.spaces.default.subnets.hold(name, wanted),
             Ok(wanted) if self.is_unused(name) => {
-                self.subnets.release(name);
-                self.subnets.hold(name, wanted);
+                self.spaces.default.subnets.release(name);
+                self.spaces.default.subnets.hold(name, wanted);
                 self.unblock();
             }
             Ok(_) => {
@@ -187,7 +197,7 @@ impl State {
     /// again when its addresses have rested.
     fn is_unused(&mut self, node: &str) -> bool {
         let now = Instant::now().into_std();
-        let from = self.addresses.unused_from(node, now);
+        let from = self.spaces.default.addresses.unused_from(node, now);
         if let Some(from) = from.filter(|from| *from > now) {
             self.retries.insert((from.into(), Key::node(node.into())));
         }
@@ -216,7 +226,9 @@ impl State {
         look: &mut Look,
     ) -> Result<Wanted, Problem> {
         let pod = self.cluster.pods.get(id);
-        let has = |pod: &Pod| self.addresses.has(id, (&pod.uid, &pod.node));
+        let own = Attachment::from(id.clone());
+        let addresses = &mut self.spaces.default.addresses;
+        let has = |pod: &Pod| addresses.has(&own, (&pod.uid, &pod.node));
         let is_known = pod.is_some_and(has);
         if !is_known {
             self.release(id);
@@ -236,9 +248,8 @@ impl State {
         let version = self.version(&Key::pod(id.clone()), pod.version);
         let now = Instant::now().into_std();
         let refused = |message| Problem::blocked("NoAddress", message);
-        let claimed = self
-            .addresses
-            .claim(id, whose, &former, || request_of(pod), now);
+        let addresses = &mut self.spaces.default.addresses;
+        let claimed = addresses.claim(&own, whose, &former, || request_of(pod), now);
         let claimed = match claimed {
             Ok(claimed) => claimed,
             // Its pods are processed when it gets one; if it can't have one, its own warning says
