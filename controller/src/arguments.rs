@@ -45,6 +45,16 @@ pub enum Command {
         #[command(subcommand)]
         object: Object,
     },
+    /// Show a network policy: the pods that it selects, the peers and ports of its rules, and whether
+    /// the northbound database has its rows
+    Policy {
+        /// NAMESPACE/NAME
+        #[arg(value_parser = object_name)]
+        policy: ObjectName,
+        /// The format.
+        #[command(flatten)]
+        format: OutputArgs,
+    },
     /// Make or renew the keys for TLS between OVN's databases, this controller and the nodes
     Keys(KeysArgs),
 }
@@ -55,7 +65,7 @@ pub enum Object {
     /// Explain a pod: its addresses, its logical port, its services, and what it can reach
     Pod {
         /// NAMESPACE/NAME
-        #[arg(value_parser = pod_name)]
+        #[arg(value_parser = object_name)]
         pod: ObjectName,
         /// Destination, NAMESPACE/POD or an address: check with ovn-trace whether the pod reaches
         /// it
@@ -67,7 +77,7 @@ pub enum Object {
     },
 }
 
-fn pod_name(text: &str) -> Result<ObjectName, String> {
+fn object_name(text: &str) -> Result<ObjectName, String> {
     match text.parse() {
         Ok(Target::Pod(namespace, name)) => Ok((namespace, name)),
         _ => Err("write NAMESPACE/NAME".to_owned()),

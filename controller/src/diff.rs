@@ -1,6 +1,7 @@
 //! Compares wanted rows with the replica; the difference is the transaction.
 
 mod members;
+mod seen;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -14,6 +15,7 @@ use smol_str::SmolStr;
 use crate::key::Key;
 use crate::members::Member;
 use crate::want::{Column, Row};
+pub use seen::Seen;
 
 /// Marks a row in external_ids as created by the controller.
 const OWNER: (&str, &str) = ("podwire.io/owner", "controller");
@@ -142,14 +144,8 @@ impl<'db> Plan<'db> {
         (members, gone): (impl Iterator<Item = &'m Member> + Clone, &[Member]),
         keeps: bool,
     ) -> Result<(), DiffError> {
-        let tables = key.of.tables().iter();
+        let mut there = self.rows_of(key);
         let key = SmolStr::from(key.to_string());
-        let mut there: BTreeMap<(Table, Uuid), Found<'db>> = tables
-            .flat_map(|&table| {
-                let rows = self.db.nb_of_object(table, key.clone());
-                rows.map(move |row| ((table, row.uuid()), row))
-            })
-            .collect();
         // First check whether everything can be done, then write: a key is processed wholly or not
         // at all.
         let mut pairs = Vec::new();
@@ -191,6 +187,17 @@ impl<'db> Plan<'db> {
             }
         }
         Ok(())
+    }
+
+    /// The rows that a key has in the database.
+    fn rows_of(&self, key: &Key) -> BTreeMap<(Table, Uuid), Found<'db>> {
+        let tables = key.of.tables().iter();
+        let key = SmolStr::from(key.to_string());
+        let of_table = |&table| {
+            let rows = self.db.nb_of_object(table, key.clone());
+            rows.map(move |row| ((table, row.uuid()), row))
+        };
+        tables.flat_map(of_table).collect()
     }
 
     /// The present row for a wanted one.

@@ -9,7 +9,7 @@
 //!
 //! ```text
 //! arguments  the command line
-//! tools    status, explain, a dry run
+//! tools    status, explain, policy, a dry run
 //! keys     makes and renews the keys for TLS between the databases and their clients
 //! run      the loop: changes in, passes out; the kinds of objects that are followed
 //! lease    leader election: a Lease, and an epoch in the database that fences every transaction

@@ -50,6 +50,9 @@ async fn answer(arguments: Arguments) -> ExitCode {
             let question = Question { pod, to, port };
             tools::explain(&config, &question).await
         }
+        Some(Command::Policy { policy, format }) => {
+            tools::policy(&config, &policy, format.output).await
+        }
         Some(Command::Keys(wanted)) => match keys::make(&wanted) {
             Ok(text) => Ok((text, true)),
             Err(error) => return failed(&error),

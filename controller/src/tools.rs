@@ -1,7 +1,8 @@
-//! Operators' queries: `status`, `explain`, and what a dry run would do. They read the objects and
+//! Operators' queries: `status`, `explain`, `policy`, and what a dry run would do. They read the objects and
 //! the rows as a leader does, with the same code, and write nothing.
 
 mod explain;
+mod policy;
 mod status;
 mod trace;
 
@@ -17,6 +18,7 @@ use crate::key::ORDER;
 use crate::run::{RunError, State, Step, api_server, list, name_of, northbound};
 
 pub use explain::{Question, Target, TargetError, explain};
+pub use policy::policy;
 pub use status::status;
 
 /// Time limit for reaching the API server and the database.

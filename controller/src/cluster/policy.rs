@@ -18,7 +18,7 @@ const CLOSED: &str = "it isolates all pods of the namespace that meet the other 
                       allows nothing";
 
 /// To pods, or from pods.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
 #[expect(missing_docs, reason = "the API's names")]
 pub enum Direction {
     Ingress,
@@ -130,6 +130,24 @@ pub enum Ports {
     Range(Protocol, u16, u16),
     /// The number that the receiving pod's container gives this name.
     Named(NamedPort),
+}
+
+/// `80/TCP`, `80-90/TCP`, `all/TCP`, `"web"/TCP`.
+impl fmt::Display for Ports {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::All(protocol) => write!(f, "all/{}", protocol.api_name()),
+            Self::Range(protocol, first, last) if first == last => {
+                write!(f, "{first}/{}", protocol.api_name())
+            }
+            Self::Range(protocol, first, last) => {
+                write!(f, "{first}-{last}/{}", protocol.api_name())
+            }
+            Self::Named(NamedPort { protocol, name }) => {
+                write!(f, "{:?}/{}", name.as_str(), protocol.api_name())
+            }
+        }
+    }
 }
 
 impl Policy {

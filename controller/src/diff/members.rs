@@ -36,21 +36,30 @@ impl<'db> Plan<'db> {
         let Some(column) = table.members() else {
             return;
         };
-        let ports = Table::LogicalSwitchPort.name();
-        for atom in row.column(column).into_iter().flat_map(Value::atoms) {
-            let (name, element) = match atom {
-                Atom::String(text) => (Some(&**text), Element::Text(text.clone())),
-                Atom::Uuid(uuid) => {
-                    let port = self.db.row(ports, *uuid);
-                    let name = port.and_then(|port| port.str("name"));
-                    (name, Element::Row(Target::There(*uuid)))
-                }
-                _ => continue,
-            };
+        for (name, element) in self.elements(table, row).collect::<Vec<_>>() {
             if name.is_some_and(|name| !wanted(name)) {
                 self.unlink(table, column, row.uuid(), element);
             }
         }
+    }
+
+    /// The members of a group in the database, with the names of those that have one.
+    pub(super) fn elements(
+        &self,
+        table: Table,
+        row: Found<'db>,
+    ) -> impl Iterator<Item = (Option<&'db str>, Element)> {
+        let (db, ports) = (self.db, Table::LogicalSwitchPort.name());
+        let members = table.members().and_then(|column| row.column(column));
+        let atoms = members.into_iter().flat_map(Value::atoms);
+        atoms.filter_map(move |atom| match atom {
+            Atom::String(text) => Some((Some(&**text), Element::Text(text.clone()))),
+            Atom::Uuid(uuid) => {
+                let name = db.row(ports, *uuid).and_then(|port| port.str("name"));
+                Some((name, Element::Row(Target::There(*uuid))))
+            }
+            _ => None,
+        })
     }
 
     pub(super) fn leave(&mut self, group: &Group, holder: Target, element: Element) {

@@ -61,7 +61,7 @@ pub(crate) struct State {
     rows: HashMap<Uuid, Name>,
     /// The load balancers of each switch and of the group, to notice removed ones.
     balancers: HashMap<Uuid, HashSet<Uuid>>,
-    members: Members,
+    pub(crate) members: Members,
     /// Groups whose members in the database may be others.
     unswept: Unswept,
     /// The last warning for each key.

@@ -14,6 +14,7 @@ mod nodes;
 mod packets;
 mod pods;
 mod policies;
+mod policy_command;
 mod rbac;
 mod rows;
 mod services;

@@ -18,7 +18,7 @@ use crate::packets::{Named, Network, ask};
 /// The namespace of the wired pods.
 const TESTS: &str = "tests";
 
-fn policy(namespace: &str, name: &str, spec: Value) -> Value {
+pub(crate) fn policy(namespace: &str, name: &str, spec: Value) -> Value {
     json!({
         "apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy",
         "metadata": { "namespace": namespace, "name": name, "uid": format!("uid-of-{name}") },

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::fixture::{Running, flags};
 
-fn ask(central: &Central, server: &ApiServer, arguments: &[&str]) -> (bool, String) {
+pub(crate) fn ask(central: &Central, server: &ApiServer, arguments: &[&str]) -> (bool, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_podwire-controller"));
     command.args(flags(central, server)).args(arguments);
     let output = command.output().unwrap();

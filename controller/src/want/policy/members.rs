@@ -33,7 +33,7 @@ pub struct Candidate<'a> {
 
 impl Candidate<'_> {
     /// Whether selectors select it.
-    pub(super) fn is_in(&self, peer: &Peer) -> bool {
+    pub(crate) fn is_in(&self, peer: &Peer) -> bool {
         let Peer::Pods { namespaces, pods } = peer else {
             return false;
         };

@@ -1,0 +1,69 @@
+//! How wanted rows are in the database, for people.
+
+use std::collections::BTreeSet;
+
+use podwire_ovs::nb::Table;
+use podwire_ovs::replica::Row as Found;
+
+use super::Plan;
+use crate::cluster::Name;
+use crate::key::Key;
+use crate::want::Row;
+
+/// How a wanted row is in the database.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Seen {
+    /// As it should be.
+    InSync,
+    /// Not at all.
+    Missing,
+    /// With others' content in these columns; without any, its owner or its place is another.
+    Differs(Vec<&'static str>),
+    /// Somebody else's row has its name.
+    Foreign,
+}
+
+impl<'db> Plan<'db> {
+    /// How each of a key's rows is in the database, with the row; and the number of rows that the
+    /// key has there and should not have.
+    pub fn seen(&self, key: &Key, wanted: &[Row]) -> (Vec<(Seen, Option<Found<'db>>)>, usize) {
+        let mut there = self.rows_of(key);
+        let key = key.to_string();
+        let mut seen = Vec::new();
+        for row in wanted {
+            let found = match self.find(&there, row) {
+                Ok(found) => found,
+                Err(_) => {
+                    seen.push((Seen::Foreign, None));
+                    continue;
+                }
+            };
+            let Some(found) = found else {
+                seen.push((Seen::Missing, None));
+                continue;
+            };
+            there.remove(&(row.table, found.uuid()));
+            // What a leader would do about it.
+            let mut plan = Plan::new(self.db, self.adopt);
+            let is_same = plan.adapt(&key, row, found).is_ok() && plan.is_empty();
+            let state = match is_same {
+                true => Seen::InSync,
+                false => {
+                    let columns = self.differing(row, &found).map(|(name, _)| *name);
+                    Seen::Differs(columns.collect())
+                }
+            };
+            seen.push((state, Some(found)));
+        }
+        (seen, there.len())
+    }
+
+    /// The names of the members that a group has in the database.
+    pub fn members_of(&self, table: Table, row: Found<'db>) -> BTreeSet<Name> {
+        let elements = self.elements(table, row);
+        elements
+            .filter_map(|(name, _)| name)
+            .map(Name::from)
+            .collect()
+    }
+}

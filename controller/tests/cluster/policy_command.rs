@@ -1,0 +1,123 @@
+//! `podwire-controller policy`.
+
+use podwire_controller::cluster::policy::Direction;
+use podwire_controller::want::policy::{isolated_group, policy_group};
+use podwire_tests::apiserver::ApiServer;
+use podwire_tests::ovn::Central;
+use serde_json::{Value, json};
+
+use crate::fixture::{Running, pod_of, populate};
+use crate::policies::policy;
+use crate::tools::ask;
+
+/// A policy that selects one of three pods, and allows some of all kinds of peers and ports.
+fn allow() -> Value {
+    let ports = json!([
+        { "port": 80 }, { "port": 8080, "endPort": 8090 }, { "port": "web" },
+    ]);
+    let front = json!({ "podSelector": { "matchLabels": { "app": "front" } } });
+    let block = json!({ "ipBlock": { "cidr": "10.0.0.0/8", "except": ["10.1.0.0/16"] } });
+    policy(
+        "default",
+        "allow",
+        json!({
+            "podSelector": { "matchLabels": { "app": "web" } },
+            "ingress": [{ "from": [front, block], "ports": ports }],
+        }),
+    )
+}
+
+fn labelled(node: &str, name: &str, app: &str) -> Value {
+    let mut pod = pod_of(node, name);
+    pod["metadata"]["labels"] = json!({ "app": app });
+    pod["spec"]["containers"][0]["ports"] = json!([{ "name": "web", "containerPort": 8443 }]);
+    pod
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_policy_is_shown_with_pods_rules_and_rows() {
+    let (central, server) = (Central::start(), ApiServer::start());
+    populate(&server);
+    server.apply(labelled("node-a", "web", "web"));
+    server.apply(labelled("node-b", "front", "front"));
+    server.apply(allow());
+    let mut controller = Running::start(&central, &server, &[]);
+    controller.idle().await;
+    controller.stop().await.unwrap();
+    let show = |more: &[&str]| {
+        let command = ["policy", "default/allow"];
+        ask(&central, &server, &[&command[..], more].concat())
+    };
+    let (is_well, text) = show(&[]);
+    assert!(is_well, "{text}");
+    let own = policy_group("default", "allow");
+    let isolated = isolated_group("default", Direction::Ingress);
+    for part in [
+        "policy     default/allow\n",
+        "selects    1 pod: default/web (app=web)\n",
+        "isolates   Ingress\n",
+        "from pods app=front of namespace default: 1 pod: default/front\n",
+        "from 10.0.0.0/8 except 10.1.0.0/16: 8 networks\n",
+        "ports 8080-8090/TCP\n",
+        "ports \"web\"/TCP: 8443 of 1 pod: default/web\n",
+        &format!("row        Port_Group {own} (selected pods): 1 member, in sync\n"),
+        &format!(
+            "row        Port_Group {isolated} (the namespace's pods isolated for Ingress): 1 \
+             member, in sync\n"
+        ),
+        "row        ACL NP:default:allow:Ingress:0 (1001 allow-related: ",
+        "state      in sync: ",
+    ] {
+        assert!(text.contains(part), "{part} is not in {text}");
+    }
+    let (_, text) = show(&["-o", "json"]);
+    let shown: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(shown["isInSync"], true);
+    assert_eq!(
+        shown["selects"],
+        json!({ "count": 1, "names": ["default/web"] })
+    );
+    let peers = &shown["rules"][0]["peers"];
+    assert_eq!(peers[0]["pods"]["names"], json!(["default/front"]));
+    assert_eq!(peers[1]["networks"].as_array().map(Vec::len), Some(8));
+    let (_, text) = show(&["-o", "yaml"]);
+    let yaml: Value = serde_saphyr::from_str(&text).unwrap();
+    assert_eq!(yaml, shown);
+
+    // Members, content and rows that others changed.
+    central.nbctl(format!("clear port_group {own} ports"));
+    let (is_well, text) = show(&[]);
+    let missing = format!(
+        "Port_Group {own} (selected pods): 1 member, 1 missing (default_web), in sync but for its \
+         members\n"
+    );
+    assert!(!is_well && text.contains(&missing), "{text}");
+    central.nbctl(format!("clear port_group {isolated} acls"));
+    let (_, text) = show(&[]);
+    let drop = format!("ACL NP:default:Ingress (1000 drop: outport == @{isolated}): missing\n");
+    assert!(
+        text.contains(&drop) && text.contains("not in sync"),
+        "{text}"
+    );
+    let owner = "external_ids:podwire.io/owner=other external_ids:podwire.io/key=other";
+    central.nbctl(format!("set port_group {own} {owner}"));
+    let (_, text) = show(&[]);
+    assert!(
+        text.contains("foreign: it belongs to somebody else"),
+        "{text}"
+    );
+
+    let mut wrong = allow();
+    wrong["spec"]["ingress"][0]["ports"][0]["port"] = 0.into();
+    server.apply(wrong);
+    let (is_well, text) = show(&[]);
+    let mistake = "mistake    spec.ingress[0].ports[0]: port: 0 is not between 1 and 65535";
+    assert!(!is_well && text.contains(mistake), "{text}");
+    let (is_well, text) = ask(&central, &server, &["policy", "default/none"]);
+    assert!(
+        !is_well && text.contains("there is no NetworkPolicy default/none"),
+        "{text}"
+    );
+    let (is_well, text) = ask(&central, &server, &["policy", "none"]);
+    assert!(!is_well && text.contains("write NAMESPACE/NAME"), "{text}");
+}
