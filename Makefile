@@ -22,12 +22,13 @@ TEST_PACKAGES := $(DEMO_PACKAGES) $(OVN_PACKAGES) $(RUNTIME_PACKAGES) openssl co
 KERNEL_PACKAGES := qemu-system-x86 busybox-static
 BENCH_PACKAGES := openvswitch-switch iproute2 util-linux containernetworking-plugins strace
 
-# What `make install` and `make package` ship; SHIPPED= another directory with both binaries, already built.
+# What `make install` and `make package` ship; SHIPPED= another directory with the binaries, already built.
 SHIPPED ?=
 # Where `make package` puts the package.
 PACKAGES ?= target/package
 RELEASE_BIN := $(if $(SHIPPED),$(SHIPPED)/podwire,target/release/podwire)
 RELEASE_PLUGIN := $(if $(SHIPPED),$(SHIPPED)/podwire-cni,target/plugin/podwire-cni)
+RELEASE_CONTROLLER := $(if $(SHIPPED),$(SHIPPED)/podwire-controller,target/release/podwire-controller)
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 
 # Where the fixtures find the binaries under test; a value from the environment is kept.
@@ -285,14 +286,19 @@ release: ## the binaries as shipped: target/release/podwire and target/plugin/po
 		$(CARGO) build --release -p podwire-tools --bin podwire
 	fi
 
+.PHONY: release-controller
+release-controller:
+	@[[ -n "$(SHIPPED)" ]] || $(CARGO) build --release -p podwire-controller --bin podwire-controller
+
 .PHONY: install
 install: release ## podwire, units and manual into $(PREFIX), the plugin into /opt/cni/bin; DESTDIR= for elsewhere
 	deploy/stage "$(DESTDIR)" $(RELEASE_BIN) $(RELEASE_PLUGIN) "$(PREFIX)"
 	$(RELEASE_BIN) install --plugin-only --plugin $(RELEASE_PLUGIN) --root "$(DESTDIR)/"
 
 .PHONY: package
-package: release ## a Debian package in target/package
-	@deploy/debian/build $(RELEASE_BIN) $(RELEASE_PLUGIN) $(VERSION) $(PACKAGES)
+package: release release-controller ## Debian packages of a node's part and of the controller in target/package
+	@CARGO=$(CARGO) deploy/debian/build $(RELEASE_BIN) $(RELEASE_PLUGIN) $(VERSION) $(PACKAGES)
+	@CARGO=$(CARGO) deploy/debian/build $(RELEASE_CONTROLLER) "" $(VERSION) $(PACKAGES)
 
 .PHONY: rpm
 rpm: release ## the same as an RPM
@@ -300,11 +306,10 @@ rpm: release ## the same as an RPM
 	@deploy/rpm/build $(RELEASE_BIN) $(RELEASE_PLUGIN) $(VERSION) $(PACKAGES)
 
 .PHONY: image
-image: release ## the DaemonSet's image and the controller's as OCI archives in target/image, with bills of materials
+image: release release-controller ## the DaemonSet's image and the controller's as OCI archives in target/image, with bills of materials
 	@.ci/packages nftables ovn-common ca-certificates jq binutils
 	@CARGO=$(CARGO) deploy/image/build $(RELEASE_BIN) $(RELEASE_PLUGIN) $(VERSION) target/image
-	@$(CARGO) build --release -p podwire-controller --bin podwire-controller
-	@CARGO=$(CARGO) deploy/image/build target/release/podwire-controller "" $(VERSION) target/image
+	@CARGO=$(CARGO) deploy/image/build $(RELEASE_CONTROLLER) "" $(VERSION) target/image
 
 .PHONY: cnitool
 cnitool: target/tools/cnitool ## the reference client of the CNI project, built from Debian's source package

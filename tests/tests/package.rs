@@ -8,7 +8,9 @@ use std::process::Command;
 use std::time::Duration;
 
 use podwire_tests::process::finish;
-use podwire_tests::{AgentOptions, TestNode, Words, agent_binary, plugin_binary};
+use podwire_tests::{
+    AgentOptions, TestNode, Words, agent_binary, controller_binary, plugin_binary,
+};
 
 const ROOT: &str = "/run/scratch";
 
@@ -43,6 +45,12 @@ fn ship(node: &TestNode) {
     let agent = agent_binary();
     let strip = format!("-o /run/shipped/podwire {}", agent.display());
     run(node, "strip", strip);
+    let controller = controller_binary();
+    let strip = format!(
+        "-o /run/shipped/podwire-controller {}",
+        controller.display()
+    );
+    run(node, "strip", strip);
     fs::copy(plugin_binary(), node.path("/run/shipped/podwire-cni")).unwrap();
 }
 
@@ -68,6 +76,26 @@ const WANTED: [&str; 12] = [
     "share/bash-completion/completions/podwire",
 ];
 
+/// An empty root directory for dpkg, whose scripts know DPKG_ROOT; libc6 is not in it.
+fn scratch(node: &TestNode) -> impl Fn(&str) -> String + '_ {
+    for directory in ["info", "updates", "triggers"] {
+        fs::create_dir_all(node.path(&format!("{ROOT}/var/lib/dpkg/{directory}"))).unwrap();
+    }
+    fs::write(node.path(&format!("{ROOT}/var/lib/dpkg/status")), "").unwrap();
+    move |arguments: &str| {
+        let force = "--force-script-chrootless --force-depends";
+        run(node, "dpkg", format!("--root={ROOT} {force} {arguments}"))
+    }
+}
+
+/// What is in the scratch root beside dpkg's own files.
+fn left(node: &TestNode) -> Vec<String> {
+    let files = files(node, ROOT).into_iter();
+    files
+        .filter(|file| !file.starts_with("var/lib/dpkg"))
+        .collect()
+}
+
 #[test]
 fn the_package_is_installed_upgraded_and_removed_and_leaves_nothing() {
     let node = TestNode::with_ovs();
@@ -77,15 +105,7 @@ fn the_package_is_installed_upgraded_and_removed_and_leaves_nothing() {
         run(&node, "deploy/debian/build", line)
     };
     let (package, newer) = (build("0.1.0"), build("0.1.1"));
-    for directory in ["info", "updates", "triggers"] {
-        fs::create_dir_all(node.path(&format!("{ROOT}/var/lib/dpkg/{directory}"))).unwrap();
-    }
-    fs::write(node.path(&format!("{ROOT}/var/lib/dpkg/status")), "").unwrap();
-    // The scripts know DPKG_ROOT; libc6 is not in this root.
-    let dpkg = |arguments: &str| {
-        let force = "--force-script-chrootless --force-depends";
-        run(&node, "dpkg", format!("--root={ROOT} {force} {arguments}"))
-    };
+    let dpkg = scratch(&node);
     dpkg(&format!("--install {package}"));
     for file in WANTED {
         assert!(node.path(&format!("{ROOT}/usr/{file}")).exists(), "{file}");
@@ -142,11 +162,49 @@ fn the_package_is_installed_upgraded_and_removed_and_leaves_nothing() {
         format!("{ROOT} -path *podwire* -not -path */dpkg/*"),
     );
     assert_eq!(ours, "");
-    let left: Vec<String> = files(&node, ROOT)
-        .into_iter()
-        .filter(|file| !file.starts_with("var/lib/dpkg"))
-        .collect();
-    assert!(left.is_empty(), "{left:?}");
+    assert_eq!(left(&node), Vec::<String>::new());
+}
+
+#[test]
+fn the_controllers_package_is_the_same_when_built_twice_and_leaves_nothing() {
+    let node = TestNode::new();
+    ship(&node);
+    let build = |output: &str| {
+        let line = ["/run/shipped/podwire-controller", "", "0.1.0", output];
+        run(&node, "deploy/debian/build", line)
+    };
+    let (package, again) = (build("/run/one"), build("/run/two"));
+    let read = |path: &str| fs::read(node.path(path.trim())).unwrap();
+    assert!(read(&package) == read(&again), "two builds differ");
+
+    let dpkg = scratch(&node);
+    dpkg(&format!("--install {package}"));
+    for file in [
+        "usr/bin/podwire-controller",
+        "usr/lib/systemd/system/podwire-controller.service",
+        "usr/share/doc/podwire-controller/copyright",
+        "usr/share/podwire-controller/rbac.yaml",
+        "etc/default/podwire-controller",
+    ] {
+        assert!(node.path(&format!("{ROOT}/{file}")).exists(), "{file}");
+    }
+    let licences = format!("--stdout {ROOT}/usr/share/doc/podwire-controller/licences.gz");
+    let licences = run(&node, "zcat", licences);
+    for text in ["  tokio-1.", "Permission is hereby granted, free of charge"] {
+        assert!(licences.contains(text), "{text:?} is not in:\n{licences}");
+    }
+    let wanted = node.path(&format!(
+        "{ROOT}/etc/systemd/system/multi-user.target.wants/podwire-controller.service"
+    ));
+    fs::create_dir_all(wanted.parent().unwrap()).unwrap();
+    std::os::unix::fs::symlink(
+        "/usr/lib/systemd/system/podwire-controller.service",
+        &wanted,
+    )
+    .unwrap();
+    dpkg("--purge podwire-controller");
+    assert!(!wanted.is_symlink());
+    assert_eq!(left(&node), Vec::<String>::new());
 }
 
 #[test]
@@ -204,13 +262,18 @@ fn make_install_puts_all_below_its_destination() {
 }
 
 #[test]
-fn make_package_builds_one_of_the_workspaces_version() {
+fn make_package_builds_both_of_the_workspaces_version() {
     let node = TestNode::new();
     ship(&node);
     let package = "--no-print-directory package PACKAGES=/run/out";
     let built = run(&node, "make", package);
-    let version = run(&node, "dpkg-deb", format!("--field {built} Version"));
-    assert_eq!(version.trim(), env!("CARGO_PKG_VERSION"));
+    let names = built.lines().map(|built| {
+        let version = run(&node, "dpkg-deb", format!("--field {built} Version"));
+        assert_eq!(version.trim(), env!("CARGO_PKG_VERSION"));
+        run(&node, "dpkg-deb", format!("--field {built} Package"))
+    });
+    let names: Vec<String> = names.collect();
+    assert_eq!(names, ["podwire\n", "podwire-controller\n"]);
 }
 
 #[test]
@@ -223,23 +286,19 @@ fn systemd_knows_every_line_of_the_units_and_finds_little_exposed() {
         "podwire.socket",
         "podwire-node.service",
         "podwire-southbound.service",
+        "podwire-controller.service",
     ];
+    let controller = controller_binary();
     for unit in names {
         let text = fs::read_to_string(units.join(unit)).unwrap();
         // It looks whether the program is there.
+        let text = text.replace("/usr/bin/podwire-controller", controller.to_str().unwrap());
         let text = text.replace("/usr/bin/podwire", agent.to_str().unwrap());
         fs::write(node.path(&format!("/run/{unit}")), text).unwrap();
     }
-    let verify = [
-        "verify",
-        "--man=no",
-        "/run/podwire.service",
-        "/run/podwire.socket",
-        "/run/podwire-node.service",
-        "/run/podwire-southbound.service",
-    ];
     let mut command = Command::new("systemd-analyze");
-    command.args(verify);
+    command.args(["verify", "--man=no"]);
+    command.args(names.map(|unit| format!("/run/{unit}")));
     let told = node
         .place()
         .run(|| finish(command, b"", Duration::from_secs(60)))
