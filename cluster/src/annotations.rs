@@ -18,5 +18,7 @@ pub const HOST_ADDRESSES: &str = "k8s.ovn.org/host-addresses";
 pub const HOST_CIDRS: &str = "k8s.ovn.org/host-cidrs";
 /// The address of a node's uplink, one of each family.
 pub const PRIMARY_ADDRESS: &str = "k8s.ovn.org/node-primary-ifaddr";
+/// What is logged of the packets that a namespace's policies decide about.
+pub const ACL_LOGGING: &str = "k8s.ovn.org/acl-logging";
 /// A pod's addresses, by network.
 pub const POD_NETWORKS: &str = "k8s.ovn.org/pod-networks";

@@ -1,6 +1,7 @@
 //! Kubernetes' objects, reduced to what the network depends on. A cluster has many pods, and most
 //! of a pod's object is not needed here.
 
+pub mod logging;
 pub mod policy;
 pub mod tiered;
 
@@ -17,6 +18,7 @@ use podwire_cluster::service::{Service, Slice};
 use podwire_cluster::{Labels, Slices};
 pub use podwire_cluster::{Name, ObjectName};
 
+use self::logging::Logging;
 use self::policy::Selected;
 use self::tiered::Tiered;
 use crate::ipam::{Had, Mac, REQUESTED_ADDRESSES, REQUESTED_MAC};
@@ -86,6 +88,8 @@ pub struct Cluster {
     pub tiered: BTreeMap<Key, Tiered>,
     /// The labels of namespaces.
     pub namespaces: BTreeMap<Name, Labels>,
+    /// What they have logged, of those that say so.
+    pub logging: BTreeMap<Name, Logging>,
 }
 
 impl Cluster {
@@ -105,7 +109,8 @@ impl Cluster {
     /// The uid of an object; `None` if it does not exist.
     pub fn uid(&self, key: &Key) -> Option<&str> {
         let uid = match key.of {
-            Of::Cluster | Of::Members | Of::Namespace | Of::Peers | Of::Policy => None,
+            Of::Cluster | Of::Members | Of::Peers | Of::Policy => None,
+            Of::Namespace => self.logging.get(&key.name).map(|it| &it.uid),
             Of::ClusterPolicy | Of::AdminPolicy | Of::BaselinePolicy => {
                 self.tiered.get(key).map(|it| &it.uid)
             }

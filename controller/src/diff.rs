@@ -126,6 +126,26 @@ impl<'db> Plan<'db> {
         self.transaction
     }
 
+    /// Adds a meter of dropped packets a second, unless there is one with its name: that stays as
+    /// it is, whoever made it.
+    pub fn add_meter(&mut self, (name, rate): (&str, i64)) {
+        let place = (Table::Meter, name.to_owned());
+        let is_there = self.db.nb_named(Table::Meter, name).next().is_some();
+        if is_there || self.inserted.contains_key(&place) {
+            return;
+        }
+        let band = Columns::new().set("action", "drop").set("rate", rate);
+        let band = self.transaction.insert("Meter_Band", band);
+        let columns = Columns::new()
+            .set("name", name)
+            .set("unit", "pktps")
+            .set("fair", true)
+            .set("bands", band)
+            .set("external_ids", Value::map([OWNER]));
+        let meter = self.transaction.insert(Table::Meter.name(), columns);
+        self.inserted.insert(place, meter);
+    }
+
     /// Whether a row exists, or will, that podwire's rows may refer to.
     pub fn has(&self, table: Table, name: &str) -> bool {
         self.resolve(table, name).is_ok()
@@ -413,6 +433,7 @@ fn parents(table: Table) -> &'static [(Table, &'static str)] {
         | Table::LogicalRouter
         | Table::LoadBalancerGroup
         | Table::PortGroup
-        | Table::AddressSet => &[],
+        | Table::AddressSet
+        | Table::Meter => &[],
     }
 }

@@ -164,7 +164,8 @@ impl Of {
     /// The API and the kind of such objects; `None` for what is no object.
     pub(crate) fn kind(self) -> Option<(&'static str, &'static str)> {
         match self {
-            Self::Cluster | Self::Members | Self::Namespace | Self::Peers => None,
+            Self::Cluster | Self::Members | Self::Peers => None,
+            Self::Namespace => Some(("v1", "Namespace")),
             Self::Node => Some(("v1", "Node")),
             Self::Policy => Some(("networking.k8s.io/v1", "NetworkPolicy")),
             Self::ClusterPolicy => Some(named::<api::ClusterNetworkPolicy>()),

@@ -35,11 +35,12 @@ pub enum Table {
     PortGroup,
     AddressSet,
     Acl,
+    Meter,
 }
 
 impl Table {
     /// All of them.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::LogicalSwitch,
         Self::LogicalSwitchPort,
         Self::LogicalRouter,
@@ -52,6 +53,7 @@ impl Table {
         Self::PortGroup,
         Self::AddressSet,
         Self::Acl,
+        Self::Meter,
     ];
 
     /// The table's name.
@@ -85,6 +87,7 @@ impl Table {
                 | Self::LoadBalancerGroup
                 | Self::PortGroup
                 | Self::AddressSet
+                | Self::Meter
         )
     }
 
@@ -202,6 +205,7 @@ impl Table {
                 ],
                 &[BY_KEY],
             ),
+            Self::Meter => ("Meter", &["name", "external_ids"], &[BY_NAME]),
         };
         TableSpec {
             name,

@@ -6,6 +6,7 @@ use podwire_cluster::{SERVICE_NAME, api, endpoint_slices};
 
 use super::State;
 use super::watch::{Change, Followed, Kind, all, namespaced};
+use crate::cluster::logging::Logging;
 use crate::cluster::policy::Policy;
 use crate::cluster::tiered::Tiered;
 use crate::cluster::{Node, Pod};
@@ -41,8 +42,11 @@ pub(super) const KINDS: &[&dyn Kind] = &[
     &Followed {
         events: all::<api::Namespace>,
         name: |namespace| namespace.name.as_str().into(),
-        reduce: |namespace| Some(namespace.metadata.labels.clone()),
-        change: |name, labels| changed(move |state| state.learn_namespace(name, labels)),
+        reduce: |namespace| {
+            let metadata = &namespace.metadata;
+            Some((metadata.labels.clone(), Logging::of(metadata)))
+        },
+        change: |name, namespace| changed(move |state| state.learn_namespace(name, namespace)),
         unreadable: None,
         holds: SELECTED,
         is_optional: false,

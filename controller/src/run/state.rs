@@ -28,7 +28,7 @@ use crate::ipam::{Layout, Space, Spaces};
 use crate::key::{Key, Of};
 use crate::members::Members;
 use crate::progress::Progress;
-use crate::want::policy::Policies;
+use crate::want::policy::{METER, Policies};
 use crate::write::Write;
 pub use begin::Contradiction;
 pub(crate) use begin::check;
@@ -121,6 +121,9 @@ impl State {
             for &(table, uuid) in &changed.rows {
                 let row = db.row(table, uuid);
                 self.group_changed(table, uuid);
+                if table == Table::Meter.name() {
+                    self.meter_changed();
+                }
                 if is_switch(table) || table == Table::LoadBalancerGroup.name() {
                     self.balancers_changed(row, uuid);
                 }
@@ -218,6 +221,9 @@ impl State {
                     let compared = self.compare(&mut plan, &key, wanted);
                     compared.map_err(|error| Problem::blocked("RowConflict", error.to_string()))
                 });
+                if compared.is_ok() && self.logs(&key) {
+                    plan.add_meter(METER);
+                }
                 let mut is_done = compared.is_ok();
                 if let Err(problem) = &compared {
                     // Nothing is written about an object that has no rows.

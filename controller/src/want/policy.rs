@@ -7,6 +7,7 @@
 //! Names, priorities and external_ids are those of ovn-kubernetes.
 
 mod index;
+mod logging;
 mod matching;
 mod members;
 mod verdict;
@@ -23,10 +24,12 @@ use crate::cluster::policy::{Direction, NamedPort, Peer, Policy, Ports, Rule};
 use crate::ipam::nth;
 use crate::members::Member;
 use index::member;
+use logging::unlogged;
 use matching::{Family, blocks, ports};
 use members::set_name;
 
 pub use index::{Namespaces, Policies, Subject, candidate};
+pub use logging::{METER, logged};
 pub use members::{Candidate, PeerSet};
 pub use verdict::{Connection, Verdict};
 
@@ -385,7 +388,7 @@ fn acl(
         Direction::Ingress => &[],
     };
     let end = name.len().min(NAME);
-    let mut row = Row::new(Table::Acl, "")
+    let mut row = unlogged(Row::new(Table::Acl, ""))
         .set("name", &name[..end])
         .set("direction", lport)
         .set("priority", i64::from(priority))

@@ -9,6 +9,7 @@ mod fixture;
 mod history;
 mod image;
 mod leading;
+mod logging;
 mod members;
 mod nodes;
 mod packets;

@@ -16,7 +16,7 @@ use crate::fixture::{Running, await_network, await_row, column, populate};
 use crate::packets::{Named, Network, ask};
 
 /// The namespace of the wired pods.
-const TESTS: &str = "tests";
+pub(crate) const TESTS: &str = "tests";
 
 pub(crate) fn policy(namespace: &str, name: &str, spec: Value) -> Value {
     json!({
@@ -26,11 +26,11 @@ pub(crate) fn policy(namespace: &str, name: &str, spec: Value) -> Value {
     })
 }
 
-fn labelled(name: &str) -> Value {
+pub(crate) fn labelled(name: &str) -> Value {
     json!({ "matchLabels": { "app": name } })
 }
 
-fn namespace(name: &str, labels: Value) -> Value {
+pub(crate) fn namespace(name: &str, labels: Value) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Namespace",
         "metadata": { "name": name, "uid": format!("uid-of-{name}"), "labels": labels },
@@ -49,7 +49,7 @@ impl Network {
     }
 
     /// A pod with a label, and perhaps one more field of its containers, wired.
-    fn labelled_pod(&self, node: usize, name: &str, app: &str) -> (Pod<'_>, IpAddr) {
+    pub(crate) fn labelled_pod(&self, node: usize, name: &str, app: &str) -> (Pod<'_>, IpAddr) {
         let (pod, address) = self.announced(node, name, app);
         pod.add().success();
         (pod, address)
@@ -72,7 +72,7 @@ impl Network {
 }
 
 /// Whether a connection is accepted.
-fn connects(from: &Place, to: SocketAddr) -> bool {
+pub(crate) fn connects(from: &Place, to: SocketAddr) -> bool {
     from.run(|| TcpStream::connect_timeout(&to, Duration::from_millis(500)).is_ok())
 }
 

@@ -7,6 +7,7 @@ use podwire_cluster::claims::API_SERVER;
 use podwire_cluster::service::{Service, Slice};
 
 use super::State;
+use crate::cluster::logging::Logging;
 use crate::cluster::policy::Policy;
 use crate::cluster::tiered::Tiered;
 use crate::cluster::{Cluster, Name, Node, ObjectName, Pod, of_namespace};
@@ -71,7 +72,13 @@ impl State {
         self.changed(key);
     }
 
-    pub(crate) fn learn_namespace(&mut self, name: Name, labels: Option<Labels>) {
+    pub(crate) fn learn_namespace(
+        &mut self,
+        name: Name,
+        namespace: Option<(Labels, Option<Logging>)>,
+    ) {
+        let (labels, logging) = namespace.unzip();
+        self.learn_logging(&name, logging.flatten());
         if self.cluster.namespaces.get(&name) == labels.as_ref() {
             return;
         }
@@ -80,6 +87,29 @@ impl State {
         self.dirty.extend(pods);
         set(&mut self.cluster.namespaces, name, labels);
         self.policies.namespace_changed();
+    }
+
+    fn learn_logging(&mut self, name: &Name, logging: Option<Logging>) {
+        if self.cluster.logging.get(name) == logging.as_ref() {
+            return;
+        }
+        self.mark_namespace(name);
+        set(&mut self.cluster.logging, name.clone(), logging);
+    }
+
+    /// Has the rows of a namespace's policies compared.
+    fn mark_namespace(&mut self, name: &Name) {
+        let policies = self.policies.of(name).map(|(policy, _)| policy.clone());
+        let keys = policies.map(|policy| Key::object(Of::Policy, (name.clone(), policy)));
+        self.dirty.extend(keys);
+        self.dirty.insert(Key::named(Of::Namespace, name.clone()));
+    }
+
+    /// A meter was changed: whoever needs it makes it anew if it is gone.
+    pub(super) fn meter_changed(&mut self) {
+        let logging = self.cluster.logging.iter().filter(|(_, it)| it.is_on());
+        let keys = logging.map(|(name, _)| Key::named(Of::Namespace, name.clone()));
+        self.dirty.extend(keys);
     }
 
     pub(crate) fn learn_policy(&mut self, id: ObjectName, policy: Option<Policy>) {

@@ -12,6 +12,7 @@ use tokio::time::Instant;
 
 use super::State;
 use super::begin::{addresses_before, request_of, subnets_before};
+use crate::cluster::logging::Logging;
 use crate::cluster::tiered::Refusal;
 use crate::cluster::{Name, Node, ObjectName, Pod};
 use crate::diff::Plan;
@@ -19,7 +20,7 @@ use crate::ipam::{self, AddressError, SubnetError};
 use crate::key::{Attachment, Key, Network, Of};
 use crate::members::Member;
 use crate::want;
-use crate::want::policy::candidate;
+use crate::want::policy::{candidate, logged};
 use crate::write::Write;
 
 /// The result of processing an object, besides its rows.
@@ -96,7 +97,7 @@ impl State {
                 let members = want::policy::node_members(&key.name, subnets);
                 Ok(Wanted { rows, members })
             }
-            Of::Namespace => Ok(self.policies.namespace_rows(&key.name).into()),
+            Of::Namespace => Ok(self.wanted_of_namespace(&key.name, look).into()),
             Of::Peers => Ok(self.policies.peers_rows(&key.name).into()),
             Of::Policy => Ok(self.wanted_of_policy(&key.id(), look).into()),
             Of::ClusterPolicy | Of::AdminPolicy | Of::BaselinePolicy => {
@@ -281,7 +282,35 @@ impl State {
         if let Some(policy) = policy.filter(|policy| !policy.problems.is_empty()) {
             look.warning = Some(("PolicyMistake", policy.problems.join("; ")));
         }
-        self.policies.policy_rows(id).to_vec()
+        self.policy_rows(id)
+    }
+
+    fn wanted_of_namespace(&self, name: &Name, look: &mut Look) -> Vec<want::Row> {
+        let logging = self.cluster.logging.get(name);
+        if let Some(logging) = logging.filter(|it| !it.problems.is_empty()) {
+            look.warning = Some(("LoggingMistake", logging.problems.join("; ")));
+        }
+        self.namespace_rows(name)
+    }
+
+    /// The rows of a policy.
+    pub(crate) fn policy_rows(&self, id: &ObjectName) -> Vec<want::Row> {
+        let logging = self.cluster.logging.get(&id.0);
+        logged(self.policies.policy_rows(id).to_vec(), logging)
+    }
+
+    /// The rows of a namespace's isolated pods.
+    pub(crate) fn namespace_rows(&self, name: &Name) -> Vec<want::Row> {
+        logged(
+            self.policies.namespace_rows(name),
+            self.cluster.logging.get(name),
+        )
+    }
+
+    /// Whether a key's ACLs need the meter.
+    pub(super) fn logs(&self, key: &Key) -> bool {
+        let logging = self.cluster.logging.get(&key.name);
+        key.of == Of::Namespace && logging.is_some_and(Logging::is_on)
     }
 
     /// Says that a policy of the whole cluster is not applied.

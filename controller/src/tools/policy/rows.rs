@@ -61,8 +61,8 @@ pub(super) fn of(view: &View, id: &ObjectName, adopt: bool) -> Rows {
     let namespace = Key::named(Of::Namespace, id.0.clone());
     let own = Key::object(Of::Policy, id.clone());
     let mut all = vec![
-        (namespace, policies.namespace_rows(&id.0), None),
-        (own, policies.policy_rows(id).to_vec(), None),
+        (namespace, view.state.namespace_rows(&id.0), None),
+        (own, view.state.policy_rows(id), None),
     ];
     all.extend(policies.sets_of(id).map(|set| {
         let id = set.id();
