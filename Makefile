@@ -133,13 +133,25 @@ test-cluster: root image kubernetes ## podwire in a real Kubernetes: pods by a D
 
 E2E_PACKAGES := $(CLUSTER_PACKAGES) bind9-dnsutils curl ethtool iperf iptables netcat-openbsd procps python3
 
-# FOCUS= a regular expression runs those specs alone; see .ci/test-e2e.
-.PHONY: test-e2e
-test-e2e: root image ## Kubernetes' own [sig-network] tests against podwire on two nodes, in target/e2e; KUBERNETES= a directory with another release's programs
+# What two-nodes is started with, after the image and the programs of Kubernetes.
+TWO_NODES = $(or $(KUBERNETES),target/kubernetes) target/image/podwire-$(VERSION)-*.oci.tar target/image/podwire-controller-$(VERSION)-*.oci.tar target/release/podwire-controller target/debug
+
+.PHONY: e2e-parts
+e2e-parts: root image
 	@.ci/packages $(E2E_PACKAGES)
 	@[[ -n "$(KUBERNETES)" ]] || .ci/kubernetes target/kubernetes e2e
-	@$(CARGO) build -p podwire-tests --bin podwire-cluster-dns
-	@.ci/test-e2e $(or $(KUBERNETES),target/kubernetes) target/image/podwire-$(VERSION)-*.oci.tar target/image/podwire-controller-$(VERSION)-*.oci.tar target/release/podwire-controller target/debug/podwire-cluster-dns target/e2e
+	@$(CARGO) build -p podwire-tests --bin podwire-cluster-dns --bin podwire-prober
+
+# FOCUS= a regular expression runs those specs alone; see .ci/test-e2e.
+.PHONY: test-e2e
+test-e2e: e2e-parts ## Kubernetes' own [sig-network] tests against podwire on two nodes, in target/e2e; KUBERNETES= a directory with another release's programs
+	@.ci/test-e2e $(TWO_NODES) target/e2e
+
+# A round of all faults takes about ten minutes.
+.PHONY: test-churn
+test-churn: DURATION = 900
+test-churn: e2e-parts ## the same two nodes under rollouts, drains, reboots and kills, with a prober on every path; DURATION= seconds
+	@DURATION=$(DURATION) .ci/test-churn $(TWO_NODES) target/churn
 
 # Debian's source is too old for these policies: any newer build serves, beside etcd and kubectl.
 .PHONY: test-admission
