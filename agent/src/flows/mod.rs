@@ -8,8 +8,8 @@
 //! update. Each change is one atomic bundle. If ovs-vswitchd ends or the bridge is re-created, the
 //! connection closes, and everything is sent again over the next one.
 
-mod keeper;
 pub mod rules;
+mod sync;
 #[cfg(test)]
 mod tests;
 
@@ -25,7 +25,7 @@ use tokio::time::Instant;
 
 use crate::config::{Config, Live};
 use crate::ports::{Ports, SecuredPort};
-use keeper::{Command, Keeper};
+use sync::{Command, FlowSync};
 
 /// The port numbers used: above those that ovs-vswitchd counts up from 1, below the reserved ones
 /// (OFPP_MAX).
@@ -95,13 +95,13 @@ pub struct Reservation {
 }
 
 impl Flows {
-    /// Starts the keeper, on the current tokio runtime.
+    /// Starts the task, on the current tokio runtime.
     pub fn keep(ports: Ports, config: &Config, live: watch::Receiver<Live>) -> Self {
         let (commands, received) = mpsc::unbounded_channel();
         let numbers = Arc::new(Mutex::new(Numbers::default()));
         let (problem, seen) = watch::channel(None);
-        let keeper = Keeper::new(ports, config.clone(), live, Arc::clone(&numbers), problem);
-        tokio::spawn(keeper.run(received));
+        let sync = FlowSync::new(ports, config.clone(), live, Arc::clone(&numbers), problem);
+        tokio::spawn(sync.run(received));
         Self {
             commands,
             numbers,
@@ -153,7 +153,7 @@ impl Flows {
             origin,
             done,
         };
-        // The keeper lives as long as the runtime; without it, the receiver finds its sender
+        // The task lives as long as the runtime; without it, the receiver finds its sender
         // dropped.
         let _ = self.commands.send(command);
         installed

@@ -23,7 +23,7 @@ pub struct Finding {
 
 /// The present state of a runtime's directories.
 #[derive(Debug, Clone, Default)]
-pub struct Seen {
+pub struct RuntimeState {
     /// The network configurations, in the runtime's order.
     pub confs: Vec<Found>,
     /// Those of podwire's plugin names for which a file exists, and whether it is podwire's. `None`
@@ -38,8 +38,8 @@ pub struct Seen {
 ///
 /// # Errors
 /// One exists and can't be read.
-pub fn look(conf_dir: &Path, bin_dir: &Path) -> Result<Seen, InstallError> {
-    let mut seen = Seen {
+pub fn look(conf_dir: &Path, bin_dir: &Path) -> Result<RuntimeState, InstallError> {
+    let mut seen = RuntimeState {
         confs: conf::survey(conf_dir)?,
         plugins: None,
         bin_dir: bin_dir.to_owned(),
@@ -57,7 +57,7 @@ pub fn look(conf_dir: &Path, bin_dir: &Path) -> Result<Seen, InstallError> {
     Ok(seen)
 }
 
-impl Seen {
+impl RuntimeState {
     /// The problems on a node that podwire serves through a configuration that it installed.
     pub fn findings(&self) -> Vec<Finding> {
         let mut findings = Vec::new();
@@ -159,7 +159,7 @@ mod tests {
             network: None,
             plugins: vec![(*plugin).to_owned()],
         });
-        let seen = Seen {
+        let seen = RuntimeState {
             confs: confs.collect(),
             plugins: Some(plugins.iter().copied().collect()),
             has_portmap: false,

@@ -7,8 +7,8 @@
 
 mod annotation;
 pub mod bandwidth;
+mod field;
 mod network_key;
-mod node;
 pub mod ovn;
 pub mod ovn_interfaces;
 pub mod ovn_network;

@@ -3,7 +3,7 @@
 //! [`super::interfaces`].
 
 use super::annotation::AnnotationError;
-use super::node::{Node, document};
+use super::field::{Field, document};
 use crate::plan::InterfaceSpec;
 
 /// The annotation's name.
@@ -15,12 +15,12 @@ pub const ANNOTATION: &str = "ovn";
 /// Names field and value of the first error.
 pub fn parse(annotation: &str) -> Result<InterfaceSpec, AnnotationError> {
     let document = document(ANNOTATION, annotation)?;
-    let node = Node::root(ANNOTATION, &document);
-    let routes = node.elements("routes")?;
+    let field = Field::root(ANNOTATION, &document);
+    let routes = field.elements("routes")?;
     Ok(InterfaceSpec {
-        mac: Some(node.required("mac_address")?.mac()?),
-        addresses: vec![node.required("ip_address")?.interface_address()?],
-        gateways: vec![node.required("gateway_ip")?.gateway()?],
+        mac: Some(field.required("mac_address")?.mac()?),
+        addresses: vec![field.required("ip_address")?.interface_address()?],
+        gateways: vec![field.required("gateway_ip")?.gateway()?],
         routes: routes
             .iter()
             .map(|route| route.route("gateway_ip"))

@@ -9,7 +9,7 @@
 use std::net::IpAddr;
 
 use super::annotation::{AnnotationError, Problem};
-use super::node::{Node, document};
+use super::field::{Field, document};
 use crate::plan::{InterfaceSpec, PortName};
 
 /// The annotation's original name.
@@ -25,13 +25,13 @@ pub const LATER_ANNOTATION: &str = "k8s.plugin.opnfv.org/ovnInterfaces";
 pub fn parse(name: &'static str, annotation: &str) -> Result<Vec<InterfaceSpec>, AnnotationError> {
     let document = document(name, annotation)?;
     let mut interfaces: Vec<InterfaceSpec> = Vec::new();
-    for node in Node::root(name, &document).items()? {
-        let interface = parse_interface(&node)?;
+    for field in Field::root(name, &document).items()? {
+        let interface = parse_interface(&field)?;
         if interfaces
             .iter()
             .any(|other| other.pod_ifname == interface.pod_ifname)
         {
-            return Err(node.required("interface")?.refuse(Problem::Repeated));
+            return Err(field.required("interface")?.refuse(Problem::Repeated));
         }
         let defaults = |other: &&InterfaceSpec| !other.gateways.is_empty();
         if let Some(first) = interfaces
@@ -40,7 +40,7 @@ pub fn parse(name: &'static str, annotation: &str) -> Result<Vec<InterfaceSpec>,
             .filter(|_| defaults(&&interface))
         {
             let first = first.pod_ifname.as_deref().unwrap_or("*").into();
-            return Err(node
+            return Err(field
                 .required("defaultGateway")?
                 .refuse(Problem::SecondDefault(first)));
         }
@@ -50,30 +50,30 @@ pub fn parse(name: &'static str, annotation: &str) -> Result<Vec<InterfaceSpec>,
     Ok(interfaces)
 }
 
-fn parse_interface(node: &Node<'_>) -> Result<InterfaceSpec, AnnotationError> {
-    let addresses = vec![node.required("ip_address")?.interface_address()?];
-    let gateway = node.optional("gateway_ip", Node::gateway)?;
-    let pod_ifname = node.required("interface")?.interface_name()?;
+fn parse_interface(field: &Field<'_>) -> Result<InterfaceSpec, AnnotationError> {
+    let addresses = vec![field.required("ip_address")?.interface_address()?];
+    let gateway = field.optional("gateway_ip", Field::gateway)?;
+    let pod_ifname = field.required("interface")?.interface_name()?;
     Ok(InterfaceSpec {
         port_name: PortName::listed(pod_ifname.as_deref()),
         pod_ifname,
-        mac: Some(node.required("mac_address")?.mac()?),
-        gateways: default_gateway(node, gateway)?,
-        mtu: node.optional("mtu", |mtu| mtu.mtu_or_text(&addresses))?,
+        mac: Some(field.required("mac_address")?.mac()?),
+        gateways: default_gateway(field, gateway)?,
+        mtu: field.optional("mtu", |mtu| mtu.mtu_or_text(&addresses))?,
         addresses,
         ..InterfaceSpec::default()
     })
 }
 
 fn default_gateway(
-    node: &Node<'_>,
+    field: &Field<'_>,
     gateway: Option<IpAddr>,
 ) -> Result<Vec<IpAddr>, AnnotationError> {
-    let wanted = node.optional("defaultGateway", Node::flag)?;
+    let wanted = field.optional("defaultGateway", Field::flag)?;
     match (wanted.unwrap_or(false), gateway) {
         (false, _) => Ok(Vec::new()),
         (true, Some(gateway)) => Ok(vec![gateway]),
-        (true, None) => node.required("gateway_ip").map(|_| Vec::new()),
+        (true, None) => field.required("gateway_ip").map(|_| Vec::new()),
     }
 }
 

@@ -12,7 +12,7 @@ use ipnet::IpNet;
 use serde_json::Value;
 
 use super::annotation::{AnnotationError, Problem};
-use super::node::{Node, document};
+use super::field::{Field, document};
 use crate::plan::{InterfaceSpec, PortName};
 
 /// The annotation's original name.
@@ -50,7 +50,7 @@ pub struct RequestedInterface {
 /// Names element, field and value of the first error.
 pub fn parse(name: &'static str, annotation: &str) -> Result<Option<Request>, AnnotationError> {
     let document = document(name, annotation)?;
-    let root = Node::root(name, &document);
+    let root = Field::root(name, &document);
     if root.is_list() {
         return Ok(Some(Request {
             interfaces: parse_interfaces(root.items()?)?,
@@ -90,23 +90,23 @@ impl Request {
     }
 }
 
-fn parse_interfaces(nodes: Vec<Node<'_>>) -> Result<Vec<RequestedInterface>, AnnotationError> {
-    let mut interfaces: Vec<RequestedInterface> = Vec::with_capacity(nodes.len());
-    for node in nodes {
-        let interface = parse_interface(&node)?;
+fn parse_interfaces(fields: Vec<Field<'_>>) -> Result<Vec<RequestedInterface>, AnnotationError> {
+    let mut interfaces: Vec<RequestedInterface> = Vec::with_capacity(fields.len());
+    for field in fields {
+        let interface = parse_interface(&field)?;
         if interfaces
             .iter()
             .any(|other| other.interface.pod_ifname == interface.interface.pod_ifname)
         {
-            return Err(node.required("interface")?.refuse(Problem::Repeated));
+            return Err(field.required("interface")?.refuse(Problem::Repeated));
         }
         interfaces.push(interface);
     }
     Ok(interfaces)
 }
 
-fn parse_interface(node: &Node<'_>) -> Result<RequestedInterface, AnnotationError> {
-    let address = node.any_member(&["ip_address", "ipAddress"])?;
+fn parse_interface(field: &Field<'_>) -> Result<RequestedInterface, AnnotationError> {
+    let address = field.any_member(&["ip_address", "ipAddress"])?;
     let (addresses, bare_address) = match address {
         None => (Vec::new(), None),
         Some(address) if address.text()?.contains('/') => {
@@ -114,14 +114,14 @@ fn parse_interface(node: &Node<'_>) -> Result<RequestedInterface, AnnotationErro
         }
         Some(address) => (Vec::new(), Some(address.gateway()?)),
     };
-    let mac = node.any_member(&["mac_address", "macAddress"])?;
-    let default_gateway = node.optional("defaultGateway", Node::flag)?;
+    let mac = field.any_member(&["mac_address", "macAddress"])?;
+    let default_gateway = field.optional("defaultGateway", Field::flag)?;
     let default_gateway = default_gateway.unwrap_or(false);
     // podwire creates no networks, but an entry without a name is invalid.
-    node.required("name")?.text()?;
-    let pod_ifname = node.required("interface")?.interface_name()?;
+    field.required("name")?.text()?;
+    let pod_ifname = field.required("interface")?.interface_name()?;
     let mac = mac.map(|mac| mac.mac()).transpose()?;
-    let gateway = node.optional("gateway_ip", Node::gateway)?;
+    let gateway = field.optional("gateway_ip", Field::gateway)?;
     let nets: Vec<IpNet> = addresses
         .iter()
         .copied()
@@ -134,7 +134,7 @@ fn parse_interface(node: &Node<'_>) -> Result<RequestedInterface, AnnotationErro
             mac,
             addresses,
             gateways: gateway.filter(|_| default_gateway).into_iter().collect(),
-            mtu: node.optional("mtu", |mtu| mtu.mtu_or_text(&nets))?,
+            mtu: field.optional("mtu", |mtu| mtu.mtu_or_text(&nets))?,
             ..InterfaceSpec::default()
         },
         bare_address,

@@ -10,7 +10,7 @@ use podwire_netns::Route;
 use serde_json::Value;
 
 use super::annotation::{AnnotationError, Problem};
-use super::node::{Node, document};
+use super::field::{Field, document};
 use crate::plan::InterfaceSpec;
 
 /// The annotation's name, and that of the member in the object form of `ovnNetwork`.
@@ -29,11 +29,11 @@ pub(super) fn apply_document(
     document: &Value,
     interfaces: &mut [InterfaceSpec],
 ) -> Result<(), AnnotationError> {
-    for node in Node::root(ANNOTATION, document).items()? {
-        let dst = node.required("dst")?.destination()?;
-        let gw = node.required("gw")?;
+    for field in Field::root(ANNOTATION, document).items()? {
+        let dst = field.required("dst")?.destination()?;
+        let gw = field.required("gw")?;
         let gateway = gw.next_hop(dst)?;
-        let at = match node.member("dev")? {
+        let at = match field.member("dev")? {
             Some(dev) => {
                 let name = dev.interface_name()?;
                 let found = interfaces
@@ -50,7 +50,7 @@ pub(super) fn apply_document(
             interfaces[at].routes.push(Route::new(dst, Some(gateway)));
         } else if !interfaces[at].gateways.contains(&gateway) {
             if let Some(first) = default_of_family(interfaces, gateway) {
-                let dst = node.required("dst")?;
+                let dst = field.required("dst")?;
                 return Err(dst.refuse(Problem::SecondDefault(first)));
             }
             interfaces[at].gateways.push(gateway);

@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 
 use super::NetworkKey;
 use super::annotation::{AnnotationError, Problem};
-use super::node::{Node, document};
+use super::field::{Field, document};
 use crate::plan::InterfaceSpec;
 
 /// The annotation's name.
@@ -44,7 +44,7 @@ impl PodNetworks {
     pub fn parse(annotation: &str) -> Result<Self, AnnotationError> {
         match document(ANNOTATION, annotation)? {
             Value::Object(networks) => Ok(Self(networks)),
-            other => Err(Node::root(ANNOTATION, &other).refuse(Problem::Type("an object"))),
+            other => Err(Field::root(ANNOTATION, &other).refuse(Problem::Type("an object"))),
         }
     }
 
@@ -62,11 +62,11 @@ impl PodNetworks {
         &self,
         network: &NetworkKey,
     ) -> Result<Option<InterfaceSpec>, AnnotationError> {
-        let Some(node) = self.entry(network) else {
+        let Some(field) = self.entry(network) else {
             return Ok(None);
         };
         let nad = matches!(network, NetworkKey::Nad { .. }).then(|| network.to_string());
-        let interface = parse_interface(&node)?;
+        let interface = parse_interface(&field)?;
         Ok(Some(InterfaceSpec { nad, ..interface }))
     }
 
@@ -75,7 +75,7 @@ impl PodNetworks {
     /// # Errors
     /// Its role is invalid.
     pub fn is_locked(&self, network: &NetworkKey) -> Result<bool, AnnotationError> {
-        let role = self.entry(network).map(|node| role(&node)).transpose()?;
+        let role = self.entry(network).map(|field| role(&field)).transpose()?;
         Ok(role.flatten() == Some(Role::InfrastructureLocked))
     }
 
@@ -90,27 +90,27 @@ impl PodNetworks {
             let Ok(key @ NetworkKey::Nad { .. }) = name.parse() else {
                 continue;
             };
-            let node = Node::of_network(ANNOTATION, name, value);
+            let field = Field::of_network(ANNOTATION, name, value);
             // An invalid role of this one is an error in its own ADD.
-            if !matches!(role(&node), Ok(Some(Role::Primary))) {
+            if !matches!(role(&field), Ok(Some(Role::Primary))) {
                 continue;
             }
             if found.is_some() {
-                return Err(node.required("role")?.refuse(Problem::Repeated));
+                return Err(field.required("role")?.refuse(Problem::Repeated));
             }
             found = Some(key);
         }
         Ok(found)
     }
 
-    fn entry(&self, network: &NetworkKey) -> Option<Node<'_>> {
+    fn entry(&self, network: &NetworkKey) -> Option<Field<'_>> {
         let (name, value) = self.0.get_key_value(&network.to_string())?;
-        Some(Node::of_network(ANNOTATION, name, value))
+        Some(Field::of_network(ANNOTATION, name, value))
     }
 }
 
-fn role(node: &Node<'_>) -> Result<Option<Role>, AnnotationError> {
-    let Some(role) = node.member("role")? else {
+fn role(field: &Field<'_>) -> Result<Option<Role>, AnnotationError> {
+    let Some(role) = field.member("role")? else {
         return Ok(None);
     };
     match role.text()? {
@@ -121,24 +121,29 @@ fn role(node: &Node<'_>) -> Result<Option<Role>, AnnotationError> {
     }
 }
 
-fn parse_interface(node: &Node<'_>) -> Result<InterfaceSpec, AnnotationError> {
-    let mac = node.required("mac_address")?.mac()?;
-    let addresses = with_singular(node, "ip_address", "ip_addresses", Node::interface_address)?;
-    refuse_repeated(node, &addresses)?;
-    let mut gateways = with_singular(node, "gateway_ip", "gateway_ips", Node::gateway)?;
-    let routes = node.elements("routes")?;
+fn parse_interface(field: &Field<'_>) -> Result<InterfaceSpec, AnnotationError> {
+    let mac = field.required("mac_address")?.mac()?;
+    let addresses = with_singular(
+        field,
+        "ip_address",
+        "ip_addresses",
+        Field::interface_address,
+    )?;
+    refuse_repeated(field, &addresses)?;
+    let mut gateways = with_singular(field, "gateway_ip", "gateway_ips", Field::gateway)?;
+    let routes = field.elements("routes")?;
     let routes = routes
         .iter()
         .map(|route| route.route("gateway_ips"))
         .collect::<Result<_, _>>()?;
-    let mtu = node.optional("mtu", |mtu| mtu.mtu(&addresses))?;
+    let mtu = field.optional("mtu", |mtu| mtu.mtu(&addresses))?;
     // A network whose router sends router advertisements has a link-local gateway in place of an
     // address of the subnet.
-    let link_local = node.optional("ipv6_lla_gateway_ip", Node::link_local)?;
+    let link_local = field.optional("ipv6_lla_gateway_ip", Field::link_local)?;
     if !gateways.iter().any(IpAddr::is_ipv6) {
         gateways.extend(link_local.map(IpAddr::V6));
     }
-    role(node)?;
+    role(field)?;
     Ok(InterfaceSpec {
         mac: Some(mac),
         addresses,
@@ -151,14 +156,14 @@ fn parse_interface(node: &Node<'_>) -> Result<InterfaceSpec, AnnotationError> {
 
 /// The list `plural`, or a list of the one `singular`.
 fn with_singular<'a, T: PartialEq>(
-    node: &Node<'a>,
+    field: &Field<'a>,
     singular: &str,
     plural: &'static str,
-    read: fn(&Node<'a>) -> Result<T, AnnotationError>,
+    read: fn(&Field<'a>) -> Result<T, AnnotationError>,
 ) -> Result<Vec<T>, AnnotationError> {
-    let elements = node.elements(plural)?;
+    let elements = field.elements(plural)?;
     let mut list = elements.iter().map(read).collect::<Result<Vec<T>, _>>()?;
-    let Some(one) = node.member(singular)? else {
+    let Some(one) = field.member(singular)? else {
         return Ok(list);
     };
     let value = read(&one)?;
@@ -173,14 +178,14 @@ fn with_singular<'a, T: PartialEq>(
     Ok(list)
 }
 
-fn refuse_repeated(node: &Node<'_>, addresses: &[IpNet]) -> Result<(), AnnotationError> {
+fn refuse_repeated(field: &Field<'_>, addresses: &[IpNet]) -> Result<(), AnnotationError> {
     let repeats = |at: usize| {
         addresses[..at]
             .iter()
             .any(|net| net.addr() == addresses[at].addr())
     };
     match (1..addresses.len()).find(|at| repeats(*at)) {
-        Some(at) => Err(node.elements("ip_addresses")?[at].refuse(Problem::Repeated)),
+        Some(at) => Err(field.elements("ip_addresses")?[at].refuse(Problem::Repeated)),
         None => Ok(()),
     }
 }

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::annotation::AnnotationError;
 use super::bandwidth;
-use super::node::Node;
+use super::field::Field;
 use crate::plan::Bandwidth;
 
 /// The MTU in bytes of those of a pod's interfaces that have no setting of their own.
@@ -51,7 +51,7 @@ impl Settings {
 }
 
 fn parse_mtu(text: &str, addresses: &[IpNet]) -> Result<u32, AnnotationError> {
-    Node::root(MTU, &Value::from(text)).mtu_or_text(addresses)
+    Field::root(MTU, &Value::from(text)).mtu_or_text(addresses)
 }
 
 #[cfg(test)]

@@ -118,7 +118,7 @@ struct Inner {
 
 /// What a source knows about one pod.
 #[derive(Debug, Clone)]
-pub(super) enum Seen {
+pub(super) enum Lookup {
     Unknown,
     Pod(Arc<Pod>),
     /// It was deleted during a wait for it.
@@ -221,7 +221,7 @@ impl Known {
     /// The pod that a runtime means.
     pub(super) fn meant(&self, pod: &PodRef) -> Option<Arc<Pod>> {
         match self.see(&PodName::of(pod)) {
-            Seen::Pod(known) if known.is_meant_by(pod.uid.as_deref()) => Some(known),
+            Lookup::Pod(known) if known.is_meant_by(pod.uid.as_deref()) => Some(known),
             _ => None,
         }
     }
@@ -254,12 +254,12 @@ impl Known {
         awaited.map(|(name, _)| name.clone()).collect()
     }
 
-    pub(super) fn see(&self, name: &PodName) -> Seen {
+    pub(super) fn see(&self, name: &PodName) -> Lookup {
         let inner = self.lock();
         match (inner.pods.get(name), inner.gone.get(name)) {
-            (Some(pod), _) => Seen::Pod(Arc::clone(pod)),
-            (None, Some(pod)) => Seen::Gone(Arc::clone(pod)),
-            (None, None) => Seen::Unknown,
+            (Some(pod), _) => Lookup::Pod(Arc::clone(pod)),
+            (None, Some(pod)) => Lookup::Gone(Arc::clone(pod)),
+            (None, None) => Lookup::Unknown,
         }
     }
 

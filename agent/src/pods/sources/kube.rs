@@ -18,7 +18,7 @@ use podwire_apiserver::{Access, Unread, brief, client, with_causes};
 use podwire_cluster::api;
 use tokio::sync::Notify;
 
-use super::known::Seen;
+use super::known::Lookup;
 use super::pods::{Pods, TooMuch};
 use super::{Known, Pod, PodName};
 use crate::config::KubeConfig;
@@ -40,7 +40,7 @@ pub(super) async fn watch(config: KubeConfig, known: Known, nudge: Arc<Notify>) 
     };
     let unread = Unread::posting(Poster::start(config.access.clone(), source));
     let mut events = Watch::new(config.access.clone(), selection).nudged_by(nudge);
-    let mut keeper = Keeper {
+    let mut keeper = Reflector {
         access: config.access,
         known,
         listed: Pods::default(),
@@ -90,7 +90,7 @@ pub(super) async fn is_there(
 }
 
 /// Copies the server's state into `Known`.
-struct Keeper {
+struct Reflector {
     access: Access,
     known: Known,
     /// The pods listed so far.
@@ -99,7 +99,7 @@ struct Keeper {
     is_failing: bool,
 }
 
-impl Keeper {
+impl Reflector {
     fn take(&mut self, event: Event<MetadataOf<api::Pod>>) -> Result<(), TooMuch> {
         match event {
             Event::Listing => self.listed = Pods::default(),
@@ -134,7 +134,7 @@ impl Keeper {
             Event::Unreadable(pod) => {
                 let version = pod.object.resource_version.clone();
                 if let Some(name) = name(&pod.object)
-                    && let Seen::Pod(known) = self.known.see(&name)
+                    && let Lookup::Pod(known) = self.known.see(&name)
                 {
                     self.listed.insert(name, Pod::clone(&known))?;
                 }

@@ -23,7 +23,7 @@ use tokio::time::Instant;
 
 pub use error::{Missing, SourceError};
 pub use known::{Health, Known, Pod, PodName};
-use known::{Seen, Waiter};
+use known::{Lookup, Waiter};
 pub use state::SourceState;
 
 use super::AnnotationError;
@@ -201,11 +201,11 @@ impl Sources {
         loop {
             changes.mark_unchanged();
             match watched.known.see(&name) {
-                Seen::Unknown | Seen::Gone(_) => {
+                Lookup::Unknown | Lookup::Gone(_) => {
                     let uid = answer.uid.clone();
                     return SourceError::PodDeleted { pod, uid, place };
                 }
-                Seen::Pod(now) if now.uid != answer.uid => {
+                Lookup::Pod(now) if now.uid != answer.uid => {
                     let (was, now) = (answer.uid.clone(), now.uid.clone());
                     return SourceError::PodReplaced {
                         pod,
@@ -214,7 +214,7 @@ impl Sources {
                         place,
                     };
                 }
-                Seen::Pod(now) => {
+                Lookup::Pod(now) => {
                     let says = || read(&now.annotations).ok().flatten();
                     if !answer.is_from_request
                         && now.annotations != answer.annotations
@@ -240,7 +240,7 @@ impl Sources {
                 Origin::Request => annotations.extend(question.request.clone()),
                 Origin::Watched(watched) => {
                     let seen = name.as_ref().map(|name| watched.known.see(name));
-                    if let Some(Seen::Pod(pod)) = seen
+                    if let Some(Lookup::Pod(pod)) = seen
                         && pod.is_meant_by(uid)
                     {
                         annotations.extend(pod.annotations.clone());
@@ -290,7 +290,7 @@ impl Sources {
         let known = self.known(Source::Kube)?;
         let health = known.health().borrow().clone();
         let is_current = health.is_read && health.failing.is_none();
-        is_current.then(|| matches!(known.see(pod), Seen::Pod(_)))
+        is_current.then(|| matches!(known.see(pod), Lookup::Pod(_)))
     }
 
     /// The uid that a watched source has for the pod that the runtime means; a static pod's runtime
@@ -316,7 +316,7 @@ impl Sources {
         let known = self.known(Source::Kube)?;
         let health = known.health().borrow().clone();
         let is_current = health.is_read && health.failing.is_none();
-        let is_it = |seen| matches!(seen, Seen::Pod(pod) if pod.uid.as_deref() == Some(uid));
+        let is_it = |seen| matches!(seen, Lookup::Pod(pod) if pod.uid.as_deref() == Some(uid));
         is_current.then(|| is_it(known.see(pod)))
     }
 
@@ -340,8 +340,8 @@ impl Sources {
         let name = PodName::of(pod);
         self.watched()
             .find_map(|watched| match watched.known.see(&name) {
-                Seen::Pod(pod) | Seen::Gone(pod) => pod.uid.clone(),
-                Seen::Unknown => None,
+                Lookup::Pod(pod) | Lookup::Gone(pod) => pod.uid.clone(),
+                Lookup::Unknown => None,
             })
     }
 
@@ -370,7 +370,7 @@ impl Sources {
             let Some(name) = name else { continue };
             let place = &watched.place;
             match watched.known.see(name) {
-                Seen::Pod(pod) if pod.is_meant_by(runtime_uid) => {
+                Lookup::Pod(pod) if pod.is_meant_by(runtime_uid) => {
                     let value = read(&pod.annotations)?;
                     let is_answer = value.is_some();
                     let answer = Answer {
@@ -386,15 +386,15 @@ impl Sources {
                     fallback = fallback.or(Some(answer));
                     missing = missing.or(Missing::annotation(&pod.annotations));
                 }
-                Seen::Pod(pod) => missing = missing.or(Missing::uid(runtime_uid, &pod, place)),
-                Seen::Gone(pod) if pod.is_meant_by(runtime_uid) => {
+                Lookup::Pod(pod) => missing = missing.or(Missing::uid(runtime_uid, &pod, place)),
+                Lookup::Gone(pod) if pod.is_meant_by(runtime_uid) => {
                     return Err(SourceError::PodDeleted {
                         pod: name.to_string(),
                         uid: pod.uid.clone(),
                         place: place.clone(),
                     });
                 }
-                Seen::Gone(_) | Seen::Unknown => missing = missing.or(Missing::pod(place)),
+                Lookup::Gone(_) | Lookup::Unknown => missing = missing.or(Missing::pod(place)),
             }
         }
         if self.need == Need::Required {
@@ -418,7 +418,7 @@ impl Sources {
         runtime_uid: Option<&str>,
     ) -> Answer<T> {
         let knows = |watched: &Watched| match watched.known.see(name?) {
-            Seen::Pod(pod) if pod.is_meant_by(runtime_uid) => {
+            Lookup::Pod(pod) if pod.is_meant_by(runtime_uid) => {
                 Some((watched.source, pod.uid.clone()))
             }
             _ => None,

@@ -167,7 +167,7 @@ async fn a_wait_that_is_dropped_leaves_nothing_behind() {
     drop(known.wait_on(&name(), &waiter));
     put(&sources, Source::Kube, "u1", &[]);
     known.delete(&name());
-    assert!(matches!(known.see(&name()), Seen::Unknown));
+    assert!(matches!(known.see(&name()), Lookup::Unknown));
     let other = Arc::default();
     let (first, second) = (
         known.wait_on(&name(), &waiter),
@@ -176,9 +176,9 @@ async fn a_wait_that_is_dropped_leaves_nothing_behind() {
     put(&sources, Source::Kube, "u1", &[]);
     known.delete(&name());
     drop(first);
-    assert!(matches!(known.see(&name()), Seen::Gone(_)));
+    assert!(matches!(known.see(&name()), Lookup::Gone(_)));
     drop(second);
-    assert!(matches!(known.see(&name()), Seen::Unknown));
+    assert!(matches!(known.see(&name()), Lookup::Unknown));
 }
 
 #[test]

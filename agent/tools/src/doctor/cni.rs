@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use super::{Examined, Finding, Kind};
 use podwire::config::usual::{self, DROP_IN, PLUGIN_NAMES};
 use podwire::install::conf::{Found, Owner};
-use podwire::install::findings::{Seen, look};
+use podwire::install::findings::{RuntimeState, look};
 
 /// Plugins other than Multus that call others and come first by design.
 const META: [&str; 1] = ["genie"];
@@ -116,7 +116,7 @@ pub(super) fn examine(directories: &Directories<'_>) -> Examined {
 
 /// podwire's own name always counts, ovn-kubernetes' only if the plugin with that name is
 /// podwire's.
-fn leads_to_us(conf: &Found, seen: &Seen) -> bool {
+fn leads_to_us(conf: &Found, seen: &RuntimeState) -> bool {
     let is_drop_in = conf.plugins.iter().any(|name| name == DROP_IN);
     conf.is_podwires() || (is_drop_in && is_ours(seen, DROP_IN) != Some(false))
 }
@@ -130,7 +130,7 @@ fn is_meta(conf: &Found) -> bool {
 }
 
 /// Whether the plugin with this name is podwire's; None if there is none.
-fn is_ours(seen: &Seen, name: &str) -> Option<bool> {
+fn is_ours(seen: &RuntimeState, name: &str) -> Option<bool> {
     seen.plugins.as_ref()?.get(name).copied()
 }
 
@@ -142,7 +142,7 @@ fn told(conf: &Found) -> String {
     format!("{} ({plugins})", conf.path.display())
 }
 
-fn none_of_ours(seen: &Seen, directories: &Directories<'_>) -> Finding {
+fn none_of_ours(seen: &RuntimeState, directories: &Directories<'_>) -> Finding {
     let names_drop_in = |conf: &&Found| conf.plugins.iter().any(|name| name == DROP_IN);
     if let Some(conf) = seen.confs.iter().find(names_drop_in) {
         let overlay = directories.bin.join(DROP_IN);
@@ -234,7 +234,7 @@ fn before(first: &Found, ours: &Found) -> Option<PathBuf> {
 }
 
 /// Checks that the plugin exists, is executable, and is podwire's.
-fn plugin(seen: &Seen, directories: &Directories<'_>) -> Option<Finding> {
+fn plugin(seen: &RuntimeState, directories: &Directories<'_>) -> Option<Finding> {
     // If it was installed only in place of ovn-kubernetes', it does not have its own name (`podwire
     // install --as`).
     let name =
@@ -277,7 +277,11 @@ fn plugin(seen: &Seen, directories: &Directories<'_>) -> Option<Finding> {
 }
 
 /// A configuration whose portmap is gone.
-fn lost_portmap(conf: &Found, seen: &Seen, directories: &Directories<'_>) -> Option<Finding> {
+fn lost_portmap(
+    conf: &Found,
+    seen: &RuntimeState,
+    directories: &Directories<'_>,
+) -> Option<Finding> {
     let what = format!(
         "the plugin {} is missing, and {} calls it: no pod starts",
         seen.lost_portmap(conf)?.display(),

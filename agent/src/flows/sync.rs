@@ -15,7 +15,7 @@ use crate::changes::Changes;
 use crate::config::{Config, Live, Mode};
 use crate::ports::{BridgePorts, Ports, SecuredPort, Touched};
 
-/// A request to the keeper.
+/// A request to the task.
 #[derive(Debug)]
 pub(super) enum Command {
     /// Install the flows of a port, whether or not it has a row.
@@ -34,8 +34,8 @@ type Done = oneshot::Sender<Result<(), Arc<OpenFlowError>>>;
 /// The most ports that one flow sends to, 16 bytes each of the 64 KB of a message.
 const MOST_NEIGHBOURS: usize = 2_000;
 
-/// The keeper's state.
-pub(super) struct Keeper {
+/// The task's state.
+pub(super) struct FlowSync {
     ports: Ports,
     config: Config,
     live: watch::Receiver<Live>,
@@ -60,7 +60,7 @@ pub(super) struct Keeper {
     touched: Touched,
 }
 
-impl Keeper {
+impl FlowSync {
     pub(super) fn new(
         ports: Ports,
         config: Config,

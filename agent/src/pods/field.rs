@@ -39,14 +39,14 @@ pub(super) fn document(annotation: &'static str, text: &str) -> Result<Value, An
 
 /// A value and its path.
 #[derive(Debug, Clone)]
-pub(super) struct Node<'a> {
+pub(super) struct Field<'a> {
     annotation: &'static str,
     network: Option<&'a str>,
     field: String,
     value: &'a Value,
 }
 
-impl<'a> Node<'a> {
+impl<'a> Field<'a> {
     pub(super) fn root(annotation: &'static str, value: &'a Value) -> Self {
         Self {
             annotation,
