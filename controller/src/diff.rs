@@ -103,6 +103,11 @@ impl<'db> Plan<'db> {
         self.len() == 0
     }
 
+    /// Whether a row with this name is inserted.
+    pub fn inserts(&self, table: Table, name: &str) -> bool {
+        self.inserted.contains_key(&(table, name.to_owned()))
+    }
+
     /// The transaction.
     pub fn into_transaction(mut self) -> Transaction {
         for ((table, column, holder), elements) in self.changes {

@@ -24,8 +24,14 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tracing::{info, warn};
 
+use crate::delays::Delays;
+use crate::southbound::has_port;
+
 /// The Lease's name.
 pub const NAME: &str = "podwire-controller";
+
+/// The annotation of the Lease with what its holder knows of OVN's delays, as JSON.
+pub(crate) const TOLD: &str = "podwire.io/ovn-delays";
 
 /// How long a lease is valid without renewal.
 const DURATION: Duration = Duration::from_secs(15);
@@ -70,6 +76,8 @@ pub struct Lease {
     problem: Arc<watch::Sender<Option<String>>>,
     /// When this controller last acquired or renewed it.
     renewed: Arc<watch::Sender<Option<Instant>>>,
+    /// What its holder tells with each renewal.
+    delays: Option<Delays>,
 }
 
 impl Lease {
@@ -83,7 +91,15 @@ impl Lease {
             ovsdb,
             problem: Arc::new(watch::Sender::new(unasked)),
             renewed: Arc::default(),
+            delays: None,
         }
+    }
+
+    /// A lease whose annotation [`TOLD`] has the delays as of the last renewal, so that whoever may
+    /// read it knows what only the leader sees, at the price of no request.
+    pub(crate) fn telling(mut self, delays: Delays) -> Self {
+        self.delays = Some(delays);
+        self
     }
 
     /// Why the API server's last answer about the lease was none.
@@ -266,6 +282,12 @@ impl Lease {
                 bounded(self.api.create(&params, &lease)).await
             }
             Some(mut lease) => {
+                if let Some(delays) = &self.delays {
+                    delays.retain(|port| has_port(&self.ovsdb, port));
+                    let told = serde_json::to_string(&delays.told()).unwrap_or_default();
+                    let annotations = lease.metadata.annotations.get_or_insert_default();
+                    annotations.insert(TOLD.to_owned(), told);
+                }
                 let before = lease.spec.take();
                 lease.spec = Some(match before {
                     Some(before) if is_ours => LeaseSpec {

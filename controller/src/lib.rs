@@ -15,7 +15,8 @@
 //! lease    leader election: a Lease, and an epoch in the database that fences every transaction
 //! metrics  the page of metrics
 //! rival    a control plane of ovn-kubernetes that must not run at the same time
-//! southbound  chassis of deleted nodes
+//! southbound  chassis of deleted nodes; how far ovn-northd and the nodes are with new pods
+//! delays   how long new pods wait for them
 //! write    writes to Kubernetes: annotations, conditions, Events
 //! diff     wanted rows x existing rows -> operations
 //! want     objects -> rows, pure
@@ -30,6 +31,7 @@
 pub mod arguments;
 pub mod cluster;
 pub mod config;
+mod delays;
 pub mod diff;
 pub mod ipam;
 pub mod key;

@@ -5,16 +5,22 @@ use podwire_daemon::http::{self, Response};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
-use prometheus_client::registry::Registry;
+use prometheus_client::registry::{Registry, Unit};
 
+use crate::delays::Delays;
 use crate::progress::Progress;
 
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// The page at this path. Whoever lacks something is alive, but not ready.
-pub(crate) fn respond(path: &str, progress: &Progress, missing: Option<String>) -> Response {
+pub(crate) fn respond(
+    path: &str,
+    progress: &Progress,
+    delays: &Delays,
+    missing: Option<String>,
+) -> Response {
     match path {
-        "/metrics" => http::typed(StatusCode::OK, OPENMETRICS, page(progress)),
+        "/metrics" => http::typed(StatusCode::OK, OPENMETRICS, page(progress, delays)),
         "/healthz" => match missing {
             None => http::text(StatusCode::OK, "ok\n"),
             Some(missing) => http::text(StatusCode::OK, format!("ok, but not ready: {missing}\n")),
@@ -31,7 +37,7 @@ pub(crate) fn respond(path: &str, progress: &Progress, missing: Option<String>) 
 }
 
 /// The page: what the leader has done, and the number of objects.
-pub(crate) fn page(progress: &Progress) -> String {
+pub(crate) fn page(progress: &Progress, delays: &Delays) -> String {
     let mut registry = Registry::with_prefix("podwire_controller");
     let gauges = [
         (
@@ -63,7 +69,18 @@ pub(crate) fn page(progress: &Progress) -> String {
             progress.retries,
         ),
     ];
-    for (name, help, value) in gauges {
+    let told = delays.told();
+    let waiting = (
+        "northd_waiting_pods",
+        "Pods whose rows ovn-northd has not brought into the southbound database",
+        told.waiting as u64,
+    );
+    registry.register(
+        "northd_longest_wait_seconds",
+        "How long the first of them has waited",
+        ConstGauge::new(told.longest_ms as f64 / 1e3),
+    );
+    for (name, help, value) in gauges.into_iter().chain([waiting]) {
         registry.register(
             name,
             help,
@@ -97,6 +114,22 @@ pub(crate) fn page(progress: &Progress) -> String {
     for (name, help, value) in counters {
         registry.register(name, help, ConstCounter::new(value));
     }
+    let [northd, nodes] = delays.series();
+    let histograms = [
+        (
+            "northd_delay",
+            "From the commit of a new pod's row until the southbound database has its port",
+            northd,
+        ),
+        (
+            "node_delay",
+            "From a node's claim of a new pod's port until its flows are installed",
+            nodes,
+        ),
+    ];
+    for (name, help, histogram) in histograms {
+        registry.register_with_unit(name, help, Unit::Seconds, histogram);
+    }
     let mut text = String::new();
     // Writing to a String can't fail.
     let _ = encode(&mut text, &registry);
@@ -109,7 +142,7 @@ mod tests {
 
     #[test]
     fn dashboard_and_alerts_ask_for_numbers_that_are_on_the_page() {
-        let page = page(&Progress::default());
+        let page = page(&Progress::default(), &Delays::default());
         let dashboard = include_str!("../../deploy/grafana/podwire-controller.json");
         let rules = include_str!("../../deploy/prometheus/podwire.rules.yml");
         let is_part = |it: char| it.is_ascii_lowercase() || it == '_';
@@ -117,10 +150,8 @@ mod tests {
         let files = [dashboard, rules].into_iter();
         for rest in files.flat_map(|file| file.split("podwire_controller_").skip(1)) {
             let name: String = rest.chars().take_while(|it| is_part(*it)).collect();
-            assert!(
-                page.contains(&format!("\npodwire_controller_{name} ")),
-                "{name}\n{page}"
-            );
+            let is_there = |after| page.contains(&format!("\npodwire_controller_{name}{after}"));
+            assert!(is_there(" ") || is_there("{le="), "{name}\n{page}");
             count += 1;
         }
         assert!(count > 10);

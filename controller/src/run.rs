@@ -5,7 +5,7 @@ mod kinds;
 mod state;
 mod watch;
 
-use std::future::ready;
+use std::future::{pending, ready};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -27,12 +27,13 @@ use tokio::time::Instant;
 use tracing::info;
 
 use crate::config::{Config, SettingError};
+use crate::delays::Delays;
 use crate::key::Of;
 use crate::lease::{self, Lease};
 use crate::metrics;
 pub use crate::progress::{Progress, Reporter};
 use crate::rival;
-use crate::southbound::Southbound;
+use crate::southbound::{Southbound, has_port};
 use crate::write::{SOURCE, Writer};
 use controller::Controller;
 use kinds::KINDS;
@@ -102,12 +103,14 @@ pub async fn run(
     let server = api_server(&config);
     let client = client(&server).await?;
     let ovsdb = northbound(&config)?;
+    let delays = Delays::default();
     let lease = Lease::new(
         client.clone(),
         &config.lease_namespace,
         &config.identity,
         ovsdb.clone(),
     );
+    let lease = lease.telling(delays.clone());
     let unread = Unread::posting(Poster::start(client.clone(), SOURCE));
     let mut metrics = JoinSet::new();
     if let Some(address) = config.metrics_address {
@@ -116,6 +119,7 @@ pub async fn run(
         let progress = reporter.subscribe();
         let (lease, ovsdb, database) = (lease.clone(), ovsdb.clone(), config.nb_db.clone());
         let (unread, server) = (unread.clone(), name_of(&server));
+        let delays = delays.clone();
         let page = move |request: Request<_>| {
             let missing = match ovsdb.state() {
                 Synced => lease
@@ -128,7 +132,8 @@ pub async fn run(
                 unreadable: unread.total() as u64,
                 ..progress.borrow().clone()
             };
-            ready(metrics::respond(path, &progress, missing))
+            delays.retain(|port| has_port(&ovsdb, port));
+            ready(metrics::respond(path, &progress, &delays, missing))
         };
         metrics.spawn(http::serve(listener, Arc::default(), page));
     }
@@ -156,14 +161,22 @@ pub async fn run(
     let term = Term {
         state: State::new(rules.clone()),
         ovsdb: ovsdb.clone(),
-        southbound,
+        southbound: southbound.clone(),
+        delays: delays.clone(),
         server,
         client,
         lease: lease.clone(),
         unread,
     };
+    let followed = async {
+        match &southbound {
+            Some(southbound) => southbound.follow(&ovsdb, &delays).await,
+            None => pending().await,
+        }
+    };
     let led = tokio::select! {
         led = term.lead(&config.identity, reporter) => led,
+        () = followed => Err(RunError::Ended("the southbound database's client ended")),
         reason = lease.keep() => Err(RunError::Deposed(reason)),
         found = &mut rival => Err(RunError::Rival(found)),
         () = &mut shutdown => Ok(()),
@@ -223,6 +236,7 @@ struct Term {
     state: State,
     ovsdb: Ovsdb,
     southbound: Option<Southbound>,
+    delays: Delays,
     server: Access,
     client: Client,
     lease: Lease,
@@ -248,7 +262,7 @@ impl Term {
         );
         let databases = (self.ovsdb, self.southbound);
         let writer = Writer::new(self.client, self.lease);
-        let mut controller = Controller::new(state, databases, writer, changes);
+        let mut controller = Controller::new(state, databases, self.delays, writer, changes);
         controller.serve(follower, reporter).await
     }
 }

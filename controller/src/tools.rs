@@ -2,6 +2,7 @@
 //! the rows as a leader does, with the same code, and write nothing.
 
 mod explain;
+mod ovn;
 mod policy;
 mod status;
 mod trace;

@@ -219,7 +219,7 @@ impl Table {
 pub fn tables() -> Vec<TableSpec> {
     let global = TableSpec {
         name: "NB_Global",
-        columns: &["external_ids"],
+        columns: &["external_ids", "options"],
         indexes: &[],
     };
     let tables = Table::ALL.into_iter().map(Table::spec);

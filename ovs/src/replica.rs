@@ -31,6 +31,18 @@ pub struct TableSpec {
     pub indexes: &'static [Index],
 }
 
+/// The rows of a table that a replica watches, where not all: those whose column is this. The
+/// server selects them, so a row whose column changes appears or disappears.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Only {
+    /// The table.
+    pub table: &'static str,
+    /// Its column.
+    pub column: &'static str,
+    /// What it is in those rows.
+    pub is: bool,
+}
+
 /// A way to find rows. An index over a column of references finds the rows that refer to a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Index {

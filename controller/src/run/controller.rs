@@ -11,6 +11,7 @@ use tracing::{debug, info, warn};
 
 use super::watch::Change;
 use super::{Progress, Reporter, RunError, State, Step, TRANSACT};
+use crate::delays::Delays;
 use crate::key::Key;
 use crate::southbound::Southbound;
 use crate::write::{Write, Writer, Written};
@@ -28,6 +29,7 @@ pub(super) struct Controller {
     state: State,
     ovsdb: Ovsdb,
     southbound: Option<Southbound>,
+    delays: Delays,
     writer: Writer,
     changes: mpsc::Receiver<Change>,
     progress: Progress,
@@ -41,6 +43,7 @@ impl Controller {
     pub(super) fn new(
         state: State,
         (ovsdb, southbound): (Ovsdb, Option<Southbound>),
+        delays: Delays,
         writer: Writer,
         changes: mpsc::Receiver<Change>,
     ) -> Self {
@@ -48,6 +51,7 @@ impl Controller {
             state,
             ovsdb,
             southbound,
+            delays,
             writer,
             changes,
             progress: Progress {
@@ -169,6 +173,12 @@ impl Controller {
         let Err(error) = committed else {
             self.most = (self.most * 2).min(OPERATIONS);
             debug!(operations, keys = step.keys.len(), "committed");
+            // Before, all of a cluster may come at once, which says nothing of a pod.
+            if let Some(southbound) = &self.southbound
+                && self.progress.is_ready
+            {
+                southbound.committed(&step.ports, Instant::now(), &self.delays);
+            }
             for (key, write) in step.writes {
                 self.start(key, write);
             }

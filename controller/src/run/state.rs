@@ -27,6 +27,7 @@ use crate::diff::Plan;
 use crate::ipam::{Layout, Space, Spaces};
 use crate::key::{Key, Of};
 use crate::members::Members;
+use crate::names::pod_port;
 use crate::progress::Progress;
 use crate::want::policy::{METER, Policies};
 use crate::write::Write;
@@ -79,6 +80,8 @@ pub(crate) struct Step {
     pub(crate) transaction: Transaction,
     /// To be written after the transaction is committed.
     pub(crate) writes: Vec<(Key, Write)>,
+    /// The new ports of pods.
+    pub(crate) ports: Vec<String>,
     /// Chassis to remove from the southbound database first, each with its former node: the row
     /// that identifies it is removed with the transaction.
     pub(crate) chassis: Vec<(Key, String)>,
@@ -248,6 +251,10 @@ impl State {
                     step.keys.push(key);
                 }
             }
+            let pods = step.keys.iter().filter(|key| key.of == Of::Pod);
+            let ports = pods.map(|key| pod_port(&key.id()));
+            let is_new = |port: &String| plan.inserts(Table::LogicalSwitchPort, port);
+            step.ports = ports.filter(is_new).collect();
             step.transaction = plan.into_transaction();
         });
         step

@@ -8,9 +8,10 @@ use podwire_daemon::output::Format;
 use podwire_ovs::nb::{EPOCH, Table};
 use serde::Serialize;
 
+use super::ovn::{self, Northd, Size};
 use super::{ToolError, View};
 use crate::config::Config;
-use crate::lease::NAME;
+use crate::lease::{NAME, TOLD};
 use crate::write::Write;
 
 /// The maximum number of problems shown to people.
@@ -33,6 +34,8 @@ struct Status {
     services: usize,
     /// By table.
     rows: BTreeMap<&'static str, usize>,
+    /// ovn-northd and the nodes, as the leader sees them.
+    northd: Northd,
     /// The changes that a leader would make now.
     pending: Pending,
     /// Objects whose rows can't be brought in line, with reasons.
@@ -61,12 +64,20 @@ pub async fn status(config: &Config, format: Format) -> Result<(String, bool), T
     let leases: Api<Lease> = Api::namespaced(view.client.clone(), &config.lease_namespace);
     let lease = leases.get_opt(NAME).await?;
     let (leader, has_leader) = leader(lease.as_ref());
-    let (epoch, rows) = view.ovsdb.read(|db| {
-        let global = db.nb_global();
-        let epoch = global.and_then(|row| row.map("external_ids").str(EPOCH));
+    let (epoch, version, rows) = view.ovsdb.read(|db| {
+        let key = |column, key| db.nb_global()?.map(column).str(key);
+        let epoch = key("external_ids", EPOCH).map(str::to_owned);
+        let version = key("options", ovn::VERSION).map(ovn::version);
         let rows = Table::ALL.map(|table| (table.name(), db.len(table.name())));
-        (epoch.map(str::to_owned), rows.into())
+        (epoch, version, rows.into())
     });
+    let annotations = lease
+        .as_ref()
+        .and_then(|it| it.metadata.annotations.as_ref());
+    let told = annotations
+        .and_then(|it| it.get(TOLD))
+        .filter(|_| has_leader);
+    let told = told.and_then(|text| serde_json::from_str(text).ok());
     let step = view.pending();
     let problems = step.writes.iter().filter_map(|(key, write)| match write {
         Write::Warning {
@@ -80,14 +91,20 @@ pub async fn status(config: &Config, format: Format) -> Result<(String, bool), T
     });
     let problems: Vec<_> = problems.collect();
     let cluster = &view.state.cluster;
+    let size = Size {
+        pods: cluster.pods.len(),
+        services: cluster.services.len(),
+    };
+    let northd = Northd::new(version, told, size);
     let status = Status {
-        is_well: has_leader && problems.is_empty(),
+        is_well: has_leader && problems.is_empty() && !northd.is_stuck(),
         leader,
         epoch,
         nodes: cluster.nodes.len(),
         pods: cluster.pods.len(),
         services: cluster.services.len(),
         rows,
+        northd,
         pending: Pending {
             operations: step.transaction.len(),
             writes: step.writes.len(),
@@ -125,6 +142,9 @@ impl fmt::Display for Status {
             ),
         };
         line("pending", &pending)?;
+        for (name, content) in self.northd.lines() {
+            line(name, &content)?;
+        }
         for Problem {
             object, message, ..
         } in self.problems.iter().take(MOST)

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
 
 mod cutting;
+mod delays;
 mod external_addresses;
 mod failures;
 mod fixture;

@@ -134,6 +134,11 @@ async fn people_see_what_is_and_what_would_be_done() {
     assert_eq!(status["isWell"], true);
     assert_eq!(status["rows"]["Logical_Switch"], 2);
     assert_eq!(status["problems"], json!([]));
+    // The ovn-northd of this machine, which has worked on the database.
+    let version = status["northd"]["version"].as_str().unwrap();
+    let installed = Command::new("ovn-northd").arg("--version").output();
+    let installed = String::from_utf8(installed.unwrap().stdout).unwrap();
+    assert!(installed.contains(version), "{version}: {installed}");
     let (_, yaml) = ask(&central, &server, &["status", "-o", "yaml"]);
     let yaml: Value = serde_saphyr::from_str(&yaml).unwrap();
     assert_eq!(yaml["pods"], 2);

@@ -4,7 +4,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::remote::Remote;
-use crate::replica::{MonitorMethod, TableSpec};
+use crate::replica::{MonitorMethod, Only, TableSpec};
 use crate::wire::Limits;
 
 /// What a client connects to and watches, and its limits.
@@ -21,6 +21,9 @@ pub struct ClientConfig {
     pub database: &'static str,
     /// The tables of the replica.
     pub tables: Vec<TableSpec>,
+    /// Of these tables only some rows. A server that knows no [`MonitorMethod::Conditional`] sends
+    /// all.
+    pub only: Vec<Only>,
     /// The monitor request to try first. If the server does not know
     /// [`MonitorMethod::Conditional`], the plain one is used.
     pub monitor: MonitorMethod,
@@ -91,6 +94,7 @@ impl ClientConfig {
             tls: None,
             database,
             tables,
+            only: Vec::new(),
             monitor: MonitorMethod::Conditional,
             limits: Limits::default(),
             replica_bytes: 256 << 20,

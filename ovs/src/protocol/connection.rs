@@ -207,7 +207,11 @@ impl Connection {
         let request = self.session.request(method.request(), |out| {
             let database = context.config.database;
             append(out, format_args!(r#"["{database}",{MONITOR},"#));
-            context.db().encode_monitor_requests(out);
+            let only: &[_] = match method {
+                MonitorMethod::Conditional => &context.config.only,
+                MonitorMethod::Plain => &[],
+            };
+            context.db().encode_monitor_requests(only, out);
             out.push(b']');
         });
         self.phase = Phase::Snapshot(request, method);

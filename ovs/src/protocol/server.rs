@@ -35,7 +35,7 @@ impl ServerView {
     /// The parameters of the monitor request.
     pub(super) fn request(&self, out: &mut Vec<u8>) {
         crate::value::append(out, format_args!(r#"["_Server",{MONITOR},"#));
-        self.db.encode_monitor_requests(out);
+        self.db.encode_monitor_requests(&[], out);
         out.push(b']');
     }
 

@@ -1,7 +1,7 @@
 use std::collections::HashSet;
 
 use super::parse::{MonitorMethod, RowChange, RowChanges};
-use super::{Changes, Db, ReplicaError, Schema, Table};
+use super::{Changes, Db, Only, ReplicaError, Schema, Table};
 
 impl Db {
     /// Sets the server's schema, whose column types determine how updates are parsed. Rows known
@@ -111,17 +111,20 @@ impl Db {
         }
     }
 
-    /// The monitored columns of each table: the third parameter of a monitor request.
-    pub(crate) fn encode_monitor_requests(&self, out: &mut Vec<u8>) {
+    /// The monitored columns of each table, and which rows: the third parameter of a monitor
+    /// request.
+    pub(crate) fn encode_monitor_requests(&self, only: &[Only], out: &mut Vec<u8>) {
         let requests: serde_json::Map<_, _> = self
             .tables
             .iter()
             .map(|table| {
+                let name = table.spec().name;
                 let columns: Vec<_> = table.served_columns().collect();
-                (
-                    table.spec().name.to_owned(),
-                    serde_json::json!([{ "columns": columns }]),
-                )
+                let mut request = serde_json::json!({ "columns": columns });
+                if let Some(Only { column, is, .. }) = only.iter().find(|it| it.table == name) {
+                    request["where"] = serde_json::json!([[column, "==", is]]);
+                }
+                (name.to_owned(), serde_json::json!([request]))
             })
             .collect();
         serde_json::to_writer(out, &requests)

@@ -1,7 +1,7 @@
 //! Whatever happens in the database, every way to follow it ends in the same replica.
 
 use podwire_ovs::client::{Client, ClientConfig};
-use podwire_ovs::replica::MonitorMethod;
+use podwire_ovs::replica::{Db, MonitorMethod, Only, TableSpec};
 use podwire_ovs::transact::{Columns, Condition, Mutation, Outcome, TransactError, Transaction};
 use podwire_ovs::value::{Uuid, Value};
 use podwire_ovs::vswitch::{self, PortSpec, QosSpec, QueueSpec, StringMap};
@@ -248,5 +248,47 @@ async fn a_snapshot_over_an_old_replica_equals_a_fresh_one() {
         // of its own comes after it.
         echo(&client).await.unwrap();
         assert_eq!(dump(&client), dump(&fresh));
+    }
+}
+
+#[tokio::test]
+async fn of_a_table_only_the_rows_of_a_condition_are_watched_as_they_change() {
+    const SNOOPS: &str = "mcast_snooping_enable";
+    let server = Server::start();
+    let (client, root) = server.initialised().await;
+    for name in ["br-a", "br-b"] {
+        bridge(&client, root, name).await;
+    }
+    let mut config = server.config();
+    config.tables = vec![TableSpec {
+        name: "Bridge",
+        columns: &["name", SNOOPS],
+        indexes: &[],
+    }];
+    config.only = vec![Only {
+        table: "Bridge",
+        column: SNOOPS,
+        is: true,
+    }];
+    let some = Client::start(config);
+    some.synced(soon()).await.unwrap();
+    let names = |db: &Db| {
+        let rows = db.rows("Bridge");
+        rows.map(|row| row.str("name").unwrap().to_owned())
+            .collect::<Vec<_>>()
+    };
+    assert!(some.read(names).is_empty());
+    for snoops in [true, false] {
+        let columns = || Columns::new().set(SNOOPS, snoops);
+        let is_it = || Condition::equal("name", "br-a");
+        commit(&client, |it| {
+            it.update("Bridge", is_it(), columns());
+        })
+        .await
+        .unwrap();
+        let wanted: &[&str] = if snoops { &["br-a"] } else { &[] };
+        some.wait("the rows", soon(), |db| (names(db) == wanted).then_some(()))
+            .await
+            .unwrap();
     }
 }

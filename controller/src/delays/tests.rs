@@ -1,0 +1,69 @@
+use super::*;
+
+const ROW: Uuid = Uuid::from_bytes([1; 16]);
+
+fn ms(start: Instant, millis: u64) -> Instant {
+    start + Duration::from_millis(millis)
+}
+
+fn seen(claimed: bool) -> Option<Seen<'static>> {
+    Some(Seen {
+        port: "default_web",
+        claimed,
+    })
+}
+
+#[test]
+fn a_pods_way_is_split_at_the_southbound_row_and_at_the_claim() {
+    let (delays, start) = (Delays::default(), Instant::now());
+    delays.committed("default_web", start);
+    assert_eq!(delays.told().waiting, 1);
+    delays.seen(ROW, seen(false), ms(start, 900), |_| true);
+    delays.seen(ROW, seen(true), ms(start, 1000), |_| true);
+    delays.seen(ROW, seen(true), ms(start, 1010), |_| true);
+    delays.seen(ROW, None, ms(start, 1012), |_| true);
+    let last = |ms| {
+        Some(Last {
+            pods: 1,
+            p50_ms: ms,
+            p99_ms: ms,
+        })
+    };
+    assert_eq!(
+        delays.told(),
+        Told {
+            northd: last(900),
+            nodes: last(12),
+            ..Told::default()
+        }
+    );
+}
+
+#[test]
+fn a_port_that_is_deleted_or_unknown_says_nothing() {
+    let (delays, start) = (Delays::default(), Instant::now());
+    // That of an earlier term, or a router's.
+    delays.seen(ROW, seen(true), start, |_| true);
+    delays.seen(ROW, None, start, |_| true);
+    delays.committed("default_web", start);
+    delays.seen(ROW, seen(true), start, |_| true);
+    delays.seen(ROW, None, start, |_| false);
+    assert_eq!(delays.told().nodes, None);
+    delays.committed("default_web", start);
+    delays.retain(|port| port != "default_web");
+    assert_eq!(delays.told().waiting, 0);
+}
+
+#[test]
+fn percentiles_are_of_the_last_pods() {
+    let mut series = Series::default();
+    for delay in 0..1000 {
+        series.record(Duration::from_millis(delay));
+    }
+    let last = Last {
+        pods: 100,
+        p50_ms: 949,
+        p99_ms: 998,
+    };
+    assert_eq!(series.last(), Some(last));
+}
