@@ -2,6 +2,7 @@
 //! says before.
 
 use std::thread;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use nix::sys::signal::Signal;
 use podwire_tests::links::LinkRecorder;
@@ -175,6 +176,44 @@ fn the_southbound_database_is_asked_by_tls_with_the_switchs_keys_or_the_agents_o
 
     let _agent = node.start_agent(&impatient());
     refused(&node, &web, &["ssl: needs a private key"]);
+}
+
+#[test]
+fn a_slow_add_says_how_long_it_waited_for_ovn_northd() {
+    let (central, node) = Central::with_node();
+    let agent = node.start_agent(&OvnNode::agent_options());
+    let (quick, _) = central.schedule(&node, "quick", 10);
+    quick.add().success();
+    let (web, port) = central.announce(&node, "web", 11);
+    let told = "ovn-controller has not got the logical port: waiting for ovn-northd";
+    let added = thread::scope(|scope| {
+        let add = scope.spawn(|| web.add().success());
+        agent.await_log(told);
+        let added = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+        central.add_port(&port);
+        add.join().unwrap();
+        added.as_secs_f64() * 1e6
+    });
+    let traces = agent.get_json("/v1/traces");
+    let end = |pod: &Pod<'_>, step: &str| {
+        let operations = traces["operations"].as_array().unwrap();
+        let add = operations
+            .iter()
+            .find(|it| it["container"] == *pod.container);
+        let phases = add?["phases"].as_array().unwrap();
+        let phase = phases.iter().find(|it| it["name"] == step)?;
+        let times = [
+            &add?["startedUnixMicros"],
+            &phase["startMicros"],
+            &phase["durationMicros"],
+        ];
+        Some(times.map(|it| it.as_f64().unwrap()).iter().sum::<f64>())
+    };
+    let northd = "ovn-northd: logical port";
+    assert!(end(&web, northd).unwrap() >= added, "{added}: {traces:#}");
+    assert_eq!(end(&web, "ovn-controller: installed"), None);
+    assert_eq!(end(&quick, northd), None);
+    assert!(end(&quick, "ovn-controller: installed").is_some());
 }
 
 /// Begins an ADD that OVN will not finish, does something to its port, and returns how the ADD

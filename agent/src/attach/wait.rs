@@ -5,8 +5,10 @@ use super::call::Add;
 use crate::config::Wait;
 use crate::fault::fault_point;
 use crate::flows::Reservation;
-use crate::observe::{Trace, WaitFor};
+use crate::observe::{NORTHD_STEP, Trace, WaitFor};
 use crate::ports::AddedPort;
+
+const INSTALLED_STEP: &str = "ovn-controller: installed";
 
 impl Add<'_> {
     /// Waits for all ports of one ADD together, until one deadline.
@@ -25,14 +27,13 @@ impl Add<'_> {
         };
         trace.step("ovs-vswitchd: ofport", on_bridge).await?;
         if self.node.config.ovn.wait == Wait::OvnInstalled {
-            let installed = async {
-                let _waiting = self.node.metrics.wait(WaitFor::OvnInstalled);
-                self.node
-                    .ports
-                    .wait_installed(ports, self.deadline.left())
-                    .await
-            };
-            trace.step("ovn-controller: installed", installed).await?;
+            let waiting = self.node.metrics.wait(WaitFor::OvnInstalled);
+            let begun = trace.begin(INSTALLED_STEP);
+            let left = self.deadline.left();
+            let northd = self.node.ports.wait_installed(ports, left).await?;
+            drop(waiting);
+            let step = if northd { NORTHD_STEP } else { INSTALLED_STEP };
+            trace.phase(step, begun);
         }
         if reserved.iter().any(Option::is_some) {
             let installed = self.flows_installed(ports, reserved);

@@ -15,8 +15,8 @@ pub use filter::{Filter, UnknownFilter};
 pub use ports::sort;
 pub use ports::{PortView, ports};
 pub use status::{
-    Attachments, Database, Failure, PortCounts, Reachable, SourceView, SpoolView, StatusView,
-    SubnetView, status,
+    Attachments, Database, Failure, NorthdWaits, PortCounts, Reachable, SourceView, SpoolView,
+    StatusView, SubnetView, status,
 };
 pub use watch::{Change, Watchers, changes};
 

@@ -11,7 +11,7 @@ use super::{Filter, now_micros, ports};
 use crate::attach::{Agent, Error, Health, Node};
 use crate::config::Wait;
 use crate::journal::State;
-use crate::observe::{Operation, Outcome};
+use crate::observe::{NORTHD_STEP, Operation, Outcome};
 use crate::pods::sources::{PodName, SourceState};
 use crate::ports::{PortError, PortState, SwitchView};
 
@@ -78,6 +78,21 @@ pub struct StatusView {
     /// Failures of the last ten minutes, or of the last minute for a pod that is gone; newest
     /// first, and only the newest for each pod, or for each verb without a pod.
     pub failures: Vec<Failure>,
+    /// ADDs of the last ten minutes that waited for ovn-northd, if there are any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub northd: Option<NorthdWaits>,
+}
+
+/// ADDs that waited for ovn-northd.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct NorthdWaits {
+    /// Their number.
+    pub adds: usize,
+    /// All ADDs of that time.
+    pub of: usize,
+    /// The longest of these waits, in milliseconds.
+    pub longest_ms: u64,
 }
 
 /// Open vSwitch's database.
@@ -236,6 +251,7 @@ pub async fn status(agent: &Agent) -> Result<StatusView, Error> {
             |pod| pod_name(pod).and_then(|name| agent.node.sources.exists(&name)),
             now_micros(),
         ),
+        northd: northd(&agent.recorder.operations(usize::MAX), now_micros()),
         reasons,
     })
 }
@@ -319,6 +335,22 @@ fn pod_name(pod: &str) -> Option<PodName> {
         namespace: namespace.to_owned(),
         name: name.to_owned(),
     })
+}
+
+/// The recent ADDs that waited for ovn-northd.
+fn northd(operations: &[Operation], now: u64) -> Option<NorthdWaits> {
+    let is_recent = |it: &&Operation| now.saturating_sub(it.started_unix_micros) < RECENT_MICROS;
+    let adds = operations.iter().filter(|it| it.verb == "ADD");
+    let mut waits = NorthdWaits::default();
+    for add in adds.filter(is_recent) {
+        waits.of += 1;
+        if let Some(phase) = add.phases.iter().find(|it| it.name == NORTHD_STEP) {
+            waits.adds += 1;
+            let millis = (phase.duration_micros / 1e3) as u64;
+            waits.longest_ms = waits.longest_ms.max(millis);
+        }
+    }
+    (waits.adds > 0).then_some(waits)
 }
 
 /// Recent failures that have not been resolved: a later success of the same verb for the same pod

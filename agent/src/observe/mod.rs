@@ -22,6 +22,6 @@ pub use metrics::{EventOutcome, Metrics, Repair, Spooled};
 pub use output::{LogError, LogOutput};
 pub use reading::{Reading, SubnetReading, WatchReading};
 pub use recorder::Recorder;
-pub use trace::{Operation, Outcome, Phase, Subject, Trace};
+pub use trace::{NORTHD_STEP, Operation, Outcome, Phase, Subject, Trace};
 pub use traceparent::{TraceParent, TraceParentError};
 pub use waits::{Wait, WaitFor};

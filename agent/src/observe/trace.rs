@@ -6,6 +6,10 @@ use serde::Serialize;
 
 use super::TraceParent;
 
+/// The step of a slow ADD that waited for ovn-northd: ovn-controller had not got the port from the
+/// southbound database when it was asked. The flows, which took the rest, are not told apart.
+pub const NORTHD_STEP: &str = "ovn-northd: logical port";
+
 /// One step of an operation; steps may overlap, as the OVSDB transaction and the pod-side netlink
 /// work of an ADD do.
 #[derive(Debug, Clone, Serialize)]

@@ -114,6 +114,27 @@ impl Ports {
         }
     }
 
+    /// Whether ovn-controller has not yet got one of these ports from the southbound database: it
+    /// is ovn-northd that they wait for then. The question costs that database nothing.
+    pub(super) async fn lacks_binding(&self, ports: &[AddedPort], deadline: Instant) -> bool {
+        let rundir = &self.ovn.rundir;
+        let command = "debug/dump-local-bindings";
+        // A busy one answers late, and then it is what the ADD waits for.
+        let Ok(bindings) = ask_daemon(rundir, "ovn-controller", command, deadline).await else {
+            return false;
+        };
+        let lacking = ports.iter().map(|port| port.iface_id.as_str());
+        let lacking = lacking.filter(|iface_id| !has_binding(&bindings, iface_id));
+        let lacking: Vec<&str> = lacking.collect();
+        if !lacking.is_empty() {
+            tracing::info!(
+                ports = lacking.join(" "),
+                "ovn-controller has not got the logical port: waiting for ovn-northd"
+            );
+        }
+        !lacking.is_empty()
+    }
+
     /// Finds out what ports lack that ovn-controller has not installed.
     pub(super) async fn diagnose(&self, ports: &[&AddedPort], deadline: Instant) -> Diagnosis {
         let patience = deadline.saturating_duration_since(Instant::now());
@@ -200,6 +221,14 @@ pub(super) fn node_key(db: &Db, name: &str) -> Option<String> {
         .and_then(|chassis| root.external_id(&format!("{name}-{chassis}")));
     let value = own.or_else(|| root.external_id(name));
     value.filter(|it| !it.is_empty()).map(str::to_owned)
+}
+
+/// Whether ovn-controller has a logical port, in its own words: `name: [PORT], OVS interface name
+/// : [NAME], num binding lports : [1]` (`binding_dump_local_bindings` in controller/binding.c).
+fn has_binding(bindings: &str, iface_id: &str) -> bool {
+    let start = format!("name: [{iface_id}],");
+    let line = bindings.lines().find(|line| line.starts_with(&start));
+    line.is_some_and(|line| !line.ends_with("num binding lports : [0]"))
 }
 
 /// The first condition that keeps a port from getting its flows, in the order in which OVN needs
@@ -323,6 +352,18 @@ mod tests {
             let said = said(&view(binding), Some("uid"));
             assert!(said.contains(words), "{said}");
         }
+    }
+
+    #[test]
+    fn a_port_that_ovn_controller_has_only_as_an_interface_has_no_binding() {
+        let bindings = "Local bindings:\n\
+                        name: [tests_web], OVS interface name : [p1], num binding lports : [1]\n\
+                        primary lport : [tests_web]\n\
+                        ----------------------------------------\n\
+                        name: [tests_db], OVS interface name : [p2], num binding lports : [0]\n";
+        assert!(has_binding(bindings, "tests_web"));
+        assert!(!has_binding(bindings, "tests_db"));
+        assert!(!has_binding(bindings, "tests_we"));
     }
 
     #[test]

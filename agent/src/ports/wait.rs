@@ -18,6 +18,8 @@ use crate::plan::ids;
 
 /// After this long without an ofport, ovs-vswitchd is checked.
 const SUSPICION: Duration = Duration::from_secs(2);
+/// After this long without flows, ovn-controller is asked for the ports.
+const SLOW: Duration = Duration::from_millis(250);
 /// Time limit for its answer.
 const ANSWER_DEADLINE: Duration = Duration::from_secs(2);
 /// Time limit for finding out what OVN lacks, after the wait for it failed.
@@ -66,7 +68,7 @@ impl Ports {
     /// Waits until ovn-controller has installed the flows of every port.
     ///
     /// Only when the time is up does it look for the reason, in the southbound database too;
-    /// meanwhile it keeps waiting.
+    /// meanwhile it keeps waiting. Returns whether it was slow, and ovn-northd what it waited for.
     ///
     /// # Errors
     /// A row was removed, lost its iface-id, or another row has it too; or the time is up: then
@@ -75,7 +77,7 @@ impl Ports {
         &self,
         ports: &[AddedPort],
         patience: Duration,
-    ) -> Result<(), PortError> {
+    ) -> Result<bool, PortError> {
         let started = Instant::now();
         let installed = async |deadline| {
             let waits = ports
@@ -86,8 +88,23 @@ impl Ports {
                 Err(_) => Ok(None),
             }
         };
-        if installed(started + patience).await?.is_some() {
-            return Ok(());
+        let deadline = started + patience;
+        if installed(deadline.min(started + SLOW)).await?.is_some() {
+            return Ok(false);
+        }
+        let mut northd = false;
+        let in_time = {
+            let mut installed = std::pin::pin!(installed(deadline));
+            tokio::select! {
+                done = &mut installed => done?,
+                lacks = self.lacks_binding(ports, deadline) => {
+                    northd = lacks;
+                    installed.await?
+                }
+            }
+        };
+        if in_time.is_some() {
+            return Ok(northd);
         }
         let waited = started.elapsed();
         let lacking: Vec<&AddedPort> = ports
@@ -97,7 +114,7 @@ impl Ports {
         let until = Instant::now() + DIAGNOSIS_DEADLINE;
         let diagnosis = tokio::select! {
             diagnosis = self.diagnose(&lacking, until) => diagnosis,
-            Ok(Some(())) = installed(until) => return Ok(()),
+            Ok(Some(())) = installed(until) => return Ok(northd),
         };
         Err(PortError::NotInstalled {
             waited,

@@ -1,5 +1,7 @@
 //! What the agent says of its pods' operations, and what is left of pods.
 
+use std::thread;
+
 use podwire_tests::apiserver::{self, ApiServer};
 use podwire_tests::ovn::{Central, OvnNode};
 use podwire_tests::{AgentOptions, annotation, links};
@@ -114,4 +116,20 @@ fn a_port_that_ovn_has_forgotten() {
         false
     });
     patient.healthy_after(&["ovn-not-installed", "OVN has not installed the flows"]);
+}
+
+#[test]
+fn an_add_that_waited_for_ovn_northd() {
+    let (central, node) = Central::with_node();
+    let patient = Patient::healthy(&node, OvnNode::agent_options());
+    let (pod, port) = central.announce(&node, "web", 11);
+    let agent = patient.agent.as_ref().unwrap();
+    thread::scope(|scope| {
+        let add = scope.spawn(|| pod.add().success());
+        agent.await_log("waiting for ovn-northd");
+        central.add_port(&port);
+        add.join().unwrap();
+    });
+    patient.complains_of("northd-slow", "1 of the 1 ADDs");
+    patient.is_healthy();
 }

@@ -13,7 +13,7 @@ use crate::paint::short_id;
 use crate::time::{ago, now_micros};
 use crate::{AgentSocket, ToolError};
 use podwire::config::{Mode, Source};
-use podwire::inspect::{AuditList, Failure, LeftoverList, StatusView};
+use podwire::inspect::{AuditList, Failure, LeftoverList, NorthdWaits, StatusView};
 use podwire::plan::AttachmentKey;
 use podwire::ports::PortRecord;
 
@@ -164,7 +164,20 @@ fn status_findings(status: &StatusView, seen: &Seen) -> Vec<Finding> {
         findings.push(awaited(pod, status));
     }
     findings.extend(status.failures.iter().map(failed));
+    findings.extend(status.northd.as_ref().map(slow_northd));
     findings
+}
+
+/// ADDs waited for ovn-northd, which no command of this node makes quicker.
+fn slow_northd(waits: &NorthdWaits) -> Finding {
+    let what = format!(
+        "{} of the {} ADDs of the last ten minutes waited for ovn-northd, up to {} ms: \
+         ovn-controller had not got the pod's port from the southbound database. \
+         podwire-controller status says which version of OVN works and what helps, as does \
+         docs/scale.md",
+        waits.adds, waits.of, waits.longest_ms
+    );
+    Finding::note(Kind::NorthdSlow, what).look("podwire timings --verbs ADD")
 }
 
 /// The last operation of a pod failed. If it was an ADD, the pod has no network.

@@ -31,6 +31,8 @@ pub(super) enum Kind {
     ControllerSilent,
     /// OVN has no tunnel to other nodes.
     EncapIpUnset,
+    /// ADDs wait for ovn-northd.
+    NorthdSlow,
     /// Flushing a connection tracking zone takes long, for the kernel's table is large.
     ConntrackBuckets,
     /// No agent answers.
@@ -107,6 +109,7 @@ impl Kind {
             Self::OvnRemoteUnset
             | Self::ControllerSilent
             | Self::EncapIpUnset
+            | Self::NorthdSlow
             | Self::ConntrackBuckets => "OVN",
             Self::AgentSilent
             | Self::SocketOwner
