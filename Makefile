@@ -105,6 +105,12 @@ test-kernel: root test-packages build ## end-to-end tests on the kernel's datapa
 	@$(MAKE) --no-print-directory cnitool || true
 	@CARGO=$(CARGO) .ci/test-kernel target/kernel
 
+# `make test` starts 200. It takes about five minutes; STARTS= for another number.
+STARTS ?= 5000
+.PHONY: test-policy-starts
+test-policy-starts: root test-packages build ## 5,000 starts of pods that a policy isolates, under a flood: nothing may come through (STARTS=)
+	POLICY_STARTS=$(STARTS) $(CARGO) test -p podwire-controller --test cluster -- isolates_receives_nothing
+
 # One tree of about a gigabyte for each release, kept in target/versions. Its packages are those of `make test`, without compilers.
 VERSIONS ?= trixie sid
 VERSION_PACKAGES = $(filter-out golang-go,$(TEST_PACKAGES)) dpkg kmod procps python3

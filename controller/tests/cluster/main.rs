@@ -7,6 +7,7 @@ mod delays;
 mod external_addresses;
 mod failures;
 mod fixture;
+mod flood;
 mod history;
 mod image;
 mod leading;
