@@ -73,7 +73,7 @@ pub(crate) enum Firewalld {
     Permanent,
 }
 
-/// Settings of Open vSwitch's daemons for processors and memory.
+/// Settings of Open vSwitch's daemons for processors and memory, and of the kernel for them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Tuning {
     /// In the format of CPUAffinity= (systemd.exec(5)).
@@ -81,6 +81,8 @@ pub(crate) struct Tuning {
     pub(crate) no_mlockall: bool,
     pub(crate) handlers: Option<u16>,
     pub(crate) revalidators: Option<u16>,
+    /// Of the kernel's connection tracking table.
+    pub(crate) buckets: Option<u32>,
 }
 
 /// Paths.
@@ -148,6 +150,7 @@ impl SettingsArgs {
                 no_mlockall: self.ovs_no_mlockall,
                 handlers: threads("--ovs-handler-threads", self.ovs_handler_threads)?,
                 revalidators: threads("--ovs-revalidator-threads", self.ovs_revalidator_threads)?,
+                buckets: buckets(self.conntrack_buckets)?,
             },
             firewalld: self.firewalld,
             bridge: self.bridge,
@@ -177,6 +180,18 @@ fn threads(flag: &'static str, number: Option<u16>) -> Result<Option<u16>, Setti
         Some(0 | 1025..) => {
             let number = number.unwrap_or_default().to_string();
             Err(bad(flag, &number, "expected 1 to 1024"))
+        }
+        number => Ok(number),
+    }
+}
+
+/// The kernel rounds other numbers up (`nf_ct_alloc_hashtable`), and would differ for ever.
+fn buckets(number: Option<u32>) -> Result<Option<u32>, SettingsError> {
+    let is_valid = |it: &u32| it.is_power_of_two() && (8192..=1 << 22).contains(it);
+    match number {
+        Some(number) if !is_valid(&number) => {
+            let problem = "expected a power of two, 8192 to 4194304, such as 16384";
+            Err(bad("--conntrack-buckets", &number.to_string(), problem))
         }
         number => Ok(number),
     }

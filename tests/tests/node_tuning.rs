@@ -66,6 +66,22 @@ fn open_vswitch_s_daemons_are_tuned_once_and_as_they_were_after_cleanup() {
     }
 }
 
+/// A machine of the tests is a network namespace, where the kernel only shows the number.
+#[test]
+fn the_connection_tracking_table_is_refused_where_it_is_the_machine_s() {
+    let machine = Machine::new();
+    let before = machine.snapshot();
+    let refused = machine.podwire_node("init", ["--conntrack-buckets=8192", "--firewalld=off"]);
+    let said = "and only the machine's own network namespace can change it";
+    assert!(refused.stderr.contains(said), "{refused:?}");
+    assert!(
+        refused.stderr.contains("nf_conntrack_buckets"),
+        "{refused:?}"
+    );
+    let same = before.differences(&machine.snapshot());
+    assert!(same.is_empty(), "{same:#?}");
+}
+
 #[test]
 fn tunnels_end_at_the_udp_port_that_is_named_also_after_ovn_controller_makes_its_rows_anew() {
     let central = Central::start();

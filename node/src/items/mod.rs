@@ -46,7 +46,7 @@ pub(crate) use route::{Route, RouteSeen, destination, ip};
 pub(crate) use rows::strings;
 pub(crate) use services::Services;
 pub(crate) use ssl::{Ssl, SslSeen};
-pub(crate) use sysctl::{Sysctl, read_sysctl};
+pub(crate) use sysctl::{CONNTRACK_BUCKETS, Sysctl, read_sysctl};
 pub(crate) use table::TableSeen;
 pub(crate) use tunnel::{Tunnel, TunnelSeen};
 pub(crate) use tunnel_port::TunnelPort;

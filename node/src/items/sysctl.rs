@@ -16,7 +16,17 @@ pub(crate) struct Sysctl {
 /// Forwarding of IPv6 for all links.
 pub(crate) const FORWARD_ALL: &str = "net/ipv6/conf/all/forwarding";
 
+/// The size of the connection tracking table, which all network namespaces share.
+pub(crate) const CONNTRACK_BUCKETS: &str = "net/netfilter/nf_conntrack_buckets";
+
 impl Sysctl {
+    /// Whether this network namespace only shows the setting.
+    fn is_read_only(&self) -> bool {
+        let file = Path::new("/proc/sys").join(&self.path);
+        let is_shown = |it: &str| it == CONNTRACK_BUCKETS;
+        is_shown(&self.path) && file.metadata().is_ok_and(|it| it.permissions().readonly())
+    }
+
     /// The missing link of a setting, if any.
     fn lacks_link(&self, view: &View<'_>) -> Option<&str> {
         let link = self.path.split('/').nth(3)?;
@@ -43,6 +53,9 @@ impl Kind for Sysctl {
             journal.any(|undo| matches!(undo, Undo::Sysctl { path, .. } if *path == self.path));
         match (view.actual.sysctls.get(&self.path), self.lacks_link(view)) {
             (Some(seen), _) if *seen == self.value => State::Well { ours },
+            (Some(seen), _) if self.is_read_only() => State::Foreign(format!(
+                "it is {seen}, and only the machine's own network namespace can change it"
+            )),
             (Some(seen), _) => State::Differs(seen.clone()),
             (None, Some(link)) => State::Waits(format!("link {link}")),
             (None, None) => State::Foreign("the kernel has no such setting".to_owned()),

@@ -1,9 +1,10 @@
 //! Settings of Open vSwitch's daemons for processors and memory, as in MicroShift: drop-ins of
-//! their units, which apply at their next start, and columns, which apply at once.
+//! their units, which apply at their next start, and columns, which apply at once. And the size of
+//! the kernel's connection tracking table, which ovs-vswitchd walks for each pod with OVN.
 
 use super::Plan;
 use crate::actual::UNITS;
-use crate::items::{Actual, Claim, File, Item, Key};
+use crate::items::{Actual, CONNTRACK_BUCKETS, Claim, File, Item, Key, Sysctl};
 use crate::settings::{Settings, Tuning};
 use crate::{CONFIG, FILE_MARK};
 
@@ -23,7 +24,14 @@ impl Plan {
             no_mlockall,
             handlers,
             revalidators,
+            buckets,
         } = &settings.tuning;
+        self.items.extend(buckets.map(|buckets| {
+            Item::Sysctl(Sysctl {
+                path: CONNTRACK_BUCKETS.to_owned(),
+                value: buckets.to_string(),
+            })
+        }));
         for (key, threads) in [
             ("n-handler-threads", handlers),
             ("n-revalidator-threads", revalidators),

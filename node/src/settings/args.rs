@@ -100,6 +100,10 @@ pub(crate) struct SettingsArgs {
     /// Revalidator threads of ovs-vswitchd [default: depends on the number of processors]
     #[arg(long, value_name = "NUMBER", env = "PODWIRE_OVS_REVALIDATOR_THREADS")]
     pub(super) ovs_revalidator_threads: Option<u16>,
+    /// Buckets of the kernel's connection tracking table, a power of two; with OVN, each new or
+    /// deleted pod costs a walk through all of them [default: unchanged]
+    #[arg(long, value_name = "NUMBER", env = "PODWIRE_CONNTRACK_BUCKETS")]
+    pub(super) conntrack_buckets: Option<u32>,
     /// Which configuration of firewalld to change, if it runs, so that it accepts pods' packets:
     /// off (none), runtime, or permanent (both)
     #[arg(

@@ -110,6 +110,15 @@ fn a_flag_that_can_not_be_is_named_with_its_value_and_what_would_do() {
             "--ovs-handler-threads 0: expected 1 to 1024",
         ),
         (
+            &[
+                "--node-subnet",
+                "10.1.0.0/24",
+                "--conntrack-buckets",
+                "16385",
+            ],
+            "--conntrack-buckets 16385: expected a power of two, 8192 to 4194304, such as 16384",
+        ),
+        (
             &["--node-subnet", "10.1.0.0/24", "--node-name", "A_b"],
             "--node-name A_b: expected a Kubernetes name: a-z, 0-9, '-' and '.'",
         ),

@@ -22,6 +22,7 @@ fn tuning_mappings_tunnels_and_firewalld_are_items() {
         no_mlockall: true,
         handlers: Some(1),
         revalidators: Some(1),
+        buckets: Some(16384),
     };
     let mut actual = machine();
     let start = "ExecStart=/usr/share/openvswitch/scripts/ovs-ctl start $OVS_CTL_OPTS\n";
@@ -38,6 +39,7 @@ fn tuning_mappings_tunnels_and_firewalld_are_items() {
         "external_ids:ovn-monitor-all = false",
         "tunnels' UDP port of chassis node-a = 8080",
         "other_config:n-handler-threads = 1",
+        "sysctl net.netfilter.nf_conntrack_buckets = 16384",
         "file /etc/systemd/system/ovs-vswitchd.service.d/90-podwire.conf",
         "file /etc/systemd/system/ovsdb-server.service.d/90-podwire.conf",
         "firewalld: link ovn-k8s-mp0 in zone trusted",
