@@ -2,6 +2,7 @@
 
 mod controller;
 mod kinds;
+mod latency;
 mod state;
 mod watch;
 

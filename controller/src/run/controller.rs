@@ -35,6 +35,10 @@ pub(super) struct Controller {
     progress: Progress,
     /// The approximate limit for the next transaction.
     most: usize,
+    /// Transactions that were committed.
+    committed: u64,
+    /// Whether a pass did not deal with all of its keys.
+    is_partial: bool,
     /// Writes to the API server that have failed since the last success.
     api_failures: u32,
 }
@@ -59,6 +63,8 @@ impl Controller {
                 ..Progress::default()
             },
             most: OPERATIONS,
+            committed: 0,
+            is_partial: false,
             api_failures: 0,
         }
     }
@@ -116,7 +122,17 @@ impl Controller {
             self.progress.passes += 1;
             self.state.compare_claims(&self.ovsdb);
             let keys = self.state.take_dirty();
+            let (waiting, before) = (self.state.timer.take(), self.committed);
+            self.is_partial = false;
             self.compare(keys).await?;
+            match self.is_partial {
+                true => self.state.timer.put_back(waiting),
+                // The first list is no change.
+                false if self.progress.is_ready && self.committed > before => {
+                    self.progress.latency.observe(waiting);
+                }
+                false => {}
+            }
         }
         Ok(())
     }
@@ -124,6 +140,7 @@ impl Controller {
     async fn compare(&mut self, mut keys: BTreeSet<Key>) -> Result<(), RunError> {
         while !keys.is_empty() {
             if !self.writer.has_room() {
+                self.is_partial = true;
                 self.state.put_back(keys);
                 return Ok(());
             }
@@ -131,6 +148,7 @@ impl Controller {
             // A stale replica may lack the effect of a request whose reply was lost.
             if let Err(error) = self.ovsdb.synced(deadline).await {
                 warn!(%error, "the database can't be compared; its keys are tried again");
+                self.is_partial = true;
                 self.state.failed(keys, Instant::now() + RETRY);
                 break;
             }
@@ -151,6 +169,7 @@ impl Controller {
             if step.transaction.is_empty() {
                 // For the fence: a replaced leader does not write to the API server either.
                 step.transaction.select("NB_Global", [], &["_uuid"]);
+                step.is_fence = true;
             } else {
                 self.progress.operations += step.transaction.len() as u64;
             }
@@ -172,6 +191,7 @@ impl Controller {
         }
         let Err(error) = committed else {
             self.most = (self.most * 2).min(OPERATIONS);
+            self.committed += u64::from(!step.is_fence);
             debug!(operations, keys = step.keys.len(), "committed");
             // Before, all of a cluster may come at once, which says nothing of a pod.
             if let Some(southbound) = &self.southbound
@@ -203,6 +223,7 @@ impl Controller {
             // The outcome is unknown; the replica will show it once it is current again.
             error => {
                 warn!(%error, operations, "a transaction failed; its keys are tried again");
+                self.is_partial = true;
                 self.state.failed(step.keys, Instant::now() + RETRY);
             }
         }

@@ -3,6 +3,7 @@
 use futures_util::stream::StreamExt as _;
 use podwire_cluster::service::{Service, Slice};
 use podwire_cluster::{SERVICE_NAME, api, endpoint_slices};
+use tokio::time::Instant;
 
 use super::State;
 use super::watch::{Change, Followed, Kind, all, namespaced};
@@ -120,5 +121,5 @@ pub(super) const KINDS: &[&dyn Kind] = &[
 const SELECTED: &[Of] = &[Of::Namespace, Of::Peers, Of::Policy, Of::Pod, Of::Members];
 
 fn changed(learn: impl FnOnce(&mut State) + Send + 'static) -> Change {
-    Change::Object(Box::new(learn))
+    Change::Object(Instant::now(), Box::new(learn))
 }

@@ -20,6 +20,7 @@ use podwire_ovs::value::{Atom, Uuid};
 use tokio::time::Instant;
 
 use super::kinds::KINDS;
+use super::latency::Timer;
 use super::watch::Known;
 use crate::cluster::{Cluster, Name, ObjectName};
 use crate::config::Rules;
@@ -65,6 +66,8 @@ pub(crate) struct State {
     pub(crate) members: Members,
     /// Groups whose members in the database may be others.
     unswept: Unswept,
+    /// Changes on their way to the database.
+    pub(super) timer: Timer,
     /// The last warning for each key.
     warned: HashMap<Key, String>,
     /// Writes in flight to the API server.
@@ -78,6 +81,8 @@ pub(crate) struct State {
 pub(crate) struct Step {
     pub(crate) keys: Vec<Key>,
     pub(crate) transaction: Transaction,
+    /// It is there for its fence alone, and changes nothing.
+    pub(crate) is_fence: bool,
     /// To be written after the transaction is committed.
     pub(crate) writes: Vec<(Key, Write)>,
     /// The new ports of pods.
@@ -110,6 +115,7 @@ impl State {
             balancers: HashMap::new(),
             members: Members::default(),
             unswept: Unswept::default(),
+            timer: Timer::default(),
             warned: HashMap::new(),
             under_way: HashSet::new(),
             written: HashMap::new(),

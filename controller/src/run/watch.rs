@@ -9,14 +9,15 @@ use podwire_apiserver::{Access, Follow, Unread};
 use podwire_cluster::ObjectName;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use super::State;
 use crate::key::{Key, Of};
 
 /// What the watches tell.
 pub(crate) enum Change {
-    /// An object changed, or is gone: what that means for the state.
-    Object(Box<dyn FnOnce(&mut State) + Send>),
+    /// An object changed, or is gone: when that was reported, and what it means for the state.
+    Object(Instant, Box<dyn FnOnce(&mut State) + Send>),
     /// The object of this key can't be read, and its rows must stay as they are.
     Unreadable(Key),
     /// More is known of a kind, by its number in the list.

@@ -193,6 +193,12 @@ async fn the_metrics_say_what_was_done() {
     let address = free.local_addr().unwrap().to_string();
     drop(free);
     let mut controller = Running::start(&central, &server, &["--metrics-address", &address]);
+    controller.idle().await;
+    // A change that causes something.
+    server.apply(pod("node-a", "default", "web", "uid-of-web", json!({})));
+    controller
+        .until(|it| it.latency.0.contains_key("pod"))
+        .await;
     let done = controller.idle().await;
     let page = |path: &str| {
         let curl =
@@ -206,6 +212,7 @@ async fn the_metrics_say_what_was_done() {
         "podwire_controller_leading 1\n",
         "podwire_controller_nodes 1\n",
         &operations,
+        "podwire_controller_programming_duration_seconds_count{kind=\"pod\"} 1\n",
     ] {
         assert!(metrics.contains(line), "{line} is not in {metrics}");
     }

@@ -19,7 +19,10 @@ impl State {
     /// Applies a change.
     pub(crate) fn learn(&mut self, change: Change) {
         match change {
-            Change::Object(learn) => learn(self),
+            Change::Object(reported, learn) => {
+                learn(self);
+                self.timer.learned(reported);
+            }
             Change::Unreadable(key) => {
                 if self.uid(&key).is_none() {
                     self.claims_changed |= key.of == Of::Service;
@@ -65,7 +68,19 @@ impl State {
         if self.is_old(&key, known, pod.as_ref().map(|it| (&it.uid, it.version))) {
             return;
         }
-        let before = self.cluster.pods.get(&id).map(|pod| &pod.selected);
+        let former = self.cluster.pods.get(&id);
+        // Its version changes with everything, also with what nobody here looks at.
+        let same = |(one, other): (&Pod, &Pod)| {
+            let version = one.version;
+            *one == Pod {
+                version,
+                ..other.clone()
+            }
+        };
+        if !former.zip(pod.as_ref()).is_some_and(same) {
+            self.timer.changed("pod");
+        }
+        let before = former.map(|pod| &pod.selected);
         let after = pod.as_ref().map(|pod| &pod.selected);
         self.policies.pod_changed(before, after);
         set(&mut self.cluster.pods, id, pod);
@@ -85,6 +100,7 @@ impl State {
         let pods = of_namespace(&self.cluster.pods, &name);
         let pods = pods.map(|(id, _)| Key::pod(id.clone()));
         self.dirty.extend(pods);
+        self.timer.changed("namespace");
         set(&mut self.cluster.namespaces, name, labels);
         self.policies.namespace_changed();
     }
@@ -93,6 +109,7 @@ impl State {
         if self.cluster.logging.get(name) == logging.as_ref() {
             return;
         }
+        self.timer.changed("namespace");
         self.mark_namespace(name);
         set(&mut self.cluster.logging, name.clone(), logging);
     }
@@ -113,6 +130,9 @@ impl State {
     }
 
     pub(crate) fn learn_policy(&mut self, id: ObjectName, policy: Option<Policy>) {
+        if self.policies.get(&id) != policy.as_ref() {
+            self.timer.changed("policy");
+        }
         self.policies.set(id.clone(), policy);
         self.changed(Key::object(Of::Policy, id));
     }
