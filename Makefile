@@ -75,6 +75,15 @@ demo-cluster: root ## a cluster's network on podwire and OVN alone: controller, 
 	@$(CARGO) build -p podwire-tests --bin podwire-demo
 	@PODWIRE_BIN=$(CURDIR)/target/release/podwire PODWIRE_CONTROLLER_BIN=$(CURDIR)/target/release/podwire-controller target/debug/podwire-demo cluster
 
+.PHONY: demo-policy
+demo-policy: root ## network policies on two nodes: who reaches whom before and after, with the rule that decides each, by packets too; target/demo-policy.html
+	@.ci/packages $(DEMO_PACKAGES) $(OVN_PACKAGES)
+	@$(CARGO) build --release -p podwire-tools --bin podwire
+	@$(CARGO) build --release -p podwire-controller --bin podwire-controller
+	@$(MAKE) --no-print-directory plugin
+	@$(CARGO) build -p podwire-tests --bin podwire-demo
+	@PODWIRE_BIN=$(CURDIR)/target/release/podwire PODWIRE_CONTROLLER_BIN=$(CURDIR)/target/release/podwire-controller target/debug/podwire-demo policy
+
 # A foreign tool that can't be had (no network, another Debian) must not fail our own tests: what
 # needs it is left out by name, and the summary says so.
 .PHONY: test

@@ -95,6 +95,27 @@ fn the_cluster_demo_runs_without_a_real_kubernetes_too() {
 }
 
 #[test]
+fn the_policy_demo_draws_who_reaches_whom_and_what_decides() {
+    let mut demo = Command::new(DEMO);
+    demo.arg("policy");
+    let shown = [
+        "✓ before any policy: each pair by a packet, as explained",
+        "30 of 30 connections",
+        "✓ with the policies: each pair by a packet, as explained",
+        "ingress of data/db: allowed by rule 0 of policy db-from-api",
+        "egress of shop/web: denied: no rule of web-to-api allows it",
+        "✓ nothing is left",
+    ];
+    ends_well(demo, &shown);
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../target/demo-policy.html");
+    let page = std::fs::read_to_string(page).unwrap();
+    assert!(
+        page.contains("no rule of web-to-api") && !page.contains("http://"),
+        "{page}"
+    );
+}
+
+#[test]
 fn an_interrupted_demo_leaves_no_process() {
     // Orphans come to this process, which can then wait for their end.
     set_child_subreaper(true).unwrap();

@@ -1,5 +1,5 @@
-//! `make demo`, `make demo-ovn`, `make demo-node` and `make demo-cluster`: podwire's main job,
-//! shown on real components in a few seconds.
+//! `make demo`, `make demo-ovn`, `make demo-node`, `make demo-cluster` and `make demo-policy`:
+//! podwire's main job, shown on real components in a few seconds.
 //!
 //! A private Open vSwitch and agent, two pods wired from their annotations by the plugin as a
 //! runtime would exec it, traffic between them, CHECK, DEL, and proof that nothing is left. All of
@@ -11,7 +11,9 @@ mod cluster;
 mod node;
 mod ovn;
 mod picture;
+mod policy;
 mod proof;
+mod reach;
 mod stage;
 mod table;
 
@@ -67,6 +69,7 @@ fn main() -> ExitCode {
         Some("node") => node::run,
         Some("ovn") => ovn::run,
         Some("cluster") => cluster::run,
+        Some("policy") => policy::run,
         _ => run,
     };
     match story(&stage) {
