@@ -79,6 +79,16 @@ impl Selector {
         required.min_by_key(|(_, values)| values.len())
     }
 
+    /// The keys of the labels that it looks at.
+    pub fn keys(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(|requirement| match requirement {
+            Requirement::In(key, _)
+            | Requirement::NotIn(key, _)
+            | Requirement::Exists(key)
+            | Requirement::DoesNotExist(key) => key.as_str(),
+        })
+    }
+
     /// Whether an object with these labels is selected.
     pub fn matches(&self, labels: &Labels) -> bool {
         self.0.iter().all(|requirement| match requirement {

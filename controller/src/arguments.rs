@@ -1,5 +1,7 @@
 //! The command line.
 
+use std::path::PathBuf;
+
 use podwire_daemon::output::OutputArgs;
 
 use crate::cluster::ObjectName;
@@ -46,11 +48,24 @@ pub enum Command {
         object: Object,
     },
     /// Show a network policy: the pods that it selects, the peers and ports of its rules, and whether
-    /// the northbound database has its rows
+    /// the northbound database has its rows; or what policies would change, before they are applied
     Policy {
         /// NAMESPACE/NAME
-        #[arg(value_parser = object_name)]
-        policy: ObjectName,
+        #[arg(value_parser = object_name, required_unless_present = "dry_run")]
+        #[arg(conflicts_with = "dry_run")]
+        policy: Option<ObjectName>,
+        /// Show which connections between living pods, nodes and the outside the policies of the
+        /// files would cut or open, and write nothing. Exit code 0: none would be cut; 3: some would
+        #[arg(long, requires = "files")]
+        dry_run: bool,
+        /// YAML or JSON with NetworkPolicies, several documents or a List; - for standard input
+        #[arg(
+            short = 'f',
+            long = "filename",
+            value_name = "FILE",
+            requires = "dry_run"
+        )]
+        files: Vec<PathBuf>,
         /// The format.
         #[command(flatten)]
         format: OutputArgs,

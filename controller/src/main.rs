@@ -14,6 +14,9 @@ use podwire_daemon::output::OutputArgs;
 use podwire_daemon::process;
 use tracing::info;
 
+/// The exit code of a dry run of policies that would cut connections.
+const CUT: u8 = 3;
+
 fn main() -> ExitCode {
     let given = Arguments::command().get_matches();
     let arguments = Arguments::from_arg_matches(&given).unwrap_or_else(|error| error.exit());
@@ -50,8 +53,19 @@ async fn answer(arguments: Arguments) -> ExitCode {
             let question = Question { pod, to, port };
             tools::explain(&config, &question).await
         }
-        Some(Command::Policy { policy, format }) => {
-            tools::policy(&config, &policy, format.output).await
+        Some(Command::Policy {
+            policy: Some(policy),
+            format,
+            ..
+        }) => tools::policy(&config, &policy, format.output).await,
+        Some(Command::Policy { files, format, .. }) => {
+            match tools::policy_dry_run(&config, &files, format.output).await {
+                Ok((text, true)) => {
+                    print!("{text}");
+                    return ExitCode::from(CUT);
+                }
+                answer => answer.map(|(text, _)| (text, true)),
+            }
         }
         Some(Command::Keys(wanted)) => match keys::make(&wanted) {
             Ok(text) => Ok((text, true)),

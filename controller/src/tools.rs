@@ -19,7 +19,7 @@ use crate::key::ORDER;
 use crate::run::{RunError, State, Step, api_server, list, name_of, northbound};
 
 pub use explain::{Question, Target, TargetError, explain};
-pub use policy::policy;
+pub use policy::{policy, policy_dry_run};
 pub use status::status;
 
 /// Time limit for reaching the API server and the database.
@@ -62,6 +62,9 @@ pub enum ToolError {
     /// ovn-trace could not be run.
     #[error("{0}")]
     Trace(String),
+    /// A file with policies can't be read, or has a mistake.
+    #[error("{0}")]
+    File(String),
     /// The answer can't be encoded in the requested format.
     #[error("the answer as JSON or YAML: {0}")]
     Format(std::io::Error),

@@ -1,6 +1,10 @@
 //! A policy as the leader understands it: the pods that it selects, the peers and ports of its
 //! rules resolved, the rows made of it, and whether the database has them.
 
+mod ends;
+mod file;
+mod flows;
+mod report;
 mod rows;
 mod text;
 
@@ -15,6 +19,8 @@ use crate::cluster::{Cluster, ObjectName};
 use crate::config::Config;
 use crate::want::policy::{Candidate, candidate};
 use rows::{RowState, Rows};
+
+pub use report::dry_run as policy_dry_run;
 
 /// What is known of a policy.
 #[derive(Debug, Serialize)]

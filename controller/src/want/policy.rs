@@ -31,7 +31,7 @@ use members::set_name;
 pub use index::{Namespaces, Policies, Subject, candidate};
 pub use logging::{METER, logged};
 pub use members::{Candidate, PeerSet};
-pub use verdict::{Connection, Verdict};
+pub use verdict::{Connection, Verdict, decide};
 
 /// What OVN gives a pod that reaches itself through a service as its source.
 const HAIRPIN: [&str; 2] = ["ip4.src == 169.254.169.5", "ip6.src == fd69::5"];

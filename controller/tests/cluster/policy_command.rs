@@ -1,12 +1,14 @@
 //! `podwire-controller policy`.
 
+use std::process::Command;
+
 use podwire_controller::cluster::policy::Direction;
 use podwire_controller::want::policy::{isolated_group, policy_group};
 use podwire_tests::apiserver::ApiServer;
 use podwire_tests::ovn::Central;
 use serde_json::{Value, json};
 
-use crate::fixture::{Running, pod_of, populate};
+use crate::fixture::{Running, flags, pod_of, populate};
 use crate::policies::policy;
 use crate::tools::ask;
 
@@ -120,4 +122,142 @@ async fn a_policy_is_shown_with_pods_rules_and_rows() {
     );
     let (is_well, text) = ask(&central, &server, &["policy", "none"]);
     assert!(!is_well && text.contains("write NAMESPACE/NAME"), "{text}");
+}
+
+/// What a dry run of a file says: its exit code, and its output.
+fn dry_run(central: &Central, server: &ApiServer, file: &str, more: &[&str]) -> (i32, String) {
+    let path = std::env::temp_dir().join(format!("policies-{}.yaml", std::process::id()));
+    std::fs::write(&path, file).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_podwire-controller"));
+    command
+        .args(flags(central, server))
+        .args(["policy", "--dry-run", "-f"]);
+    let output = command.arg(&path).args(more).output().unwrap();
+    std::fs::remove_file(&path).unwrap();
+    let text = match output.stdout.is_empty() {
+        true => output.stderr,
+        false => output.stdout,
+    };
+    (
+        output.status.code().unwrap(),
+        String::from_utf8(text).unwrap(),
+    )
+}
+
+const DENY: &str = "
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: { namespace: default, name: deny }
+spec: { podSelector: { matchLabels: { app: web } }, policyTypes: [Ingress] }
+";
+const FRONT: &str = "
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: { namespace: default, name: front }
+spec:
+  podSelector: { matchLabels: { app: web } }
+  ingress:
+    - from: [{ podSelector: { matchLabels: { app: front } } }]
+      ports: [{ port: web }, { port: 9000, endPort: 9100 }]
+    - from: [{ ipBlock: { cidr: 192.0.2.0/24 } }]
+";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dry_run_says_what_policies_would_cut_and_open_and_writes_nothing() {
+    let (central, server) = (Central::start(), ApiServer::start());
+    populate(&server);
+    server.apply(labelled("node-a", "web", "web"));
+    server.apply(labelled("node-a", "front", "front"));
+    server.apply(labelled("node-b", "front-2", "front"));
+    let mut controller = Running::start(&central, &server, &[]);
+    controller.idle().await;
+    controller.stop().await.unwrap();
+    let writes = || {
+        server
+            .requests()
+            .iter()
+            .filter(|it| it.method != "GET")
+            .count()
+    };
+    let before = (writes(), central.northbound().rows("ACL").unwrap());
+    let (code, text) = dry_run(&central, &server, DENY, &[]);
+    let expected = "\
+policy     default/deny: new, selects 1 living pod
+cut        all protocols and ports
+           from 1 pod of default; 2 pods of default (app=front); nodes (2 management ports of \
+           other nodes than the pod's); outside (the rest of IPv4)
+           to   1 pod of default (app=web)
+           by   ingress of namespace default: denied: no rule of deny allows it
+";
+    assert!(code == 3 && text.contains(expected), "{code} {text}");
+
+    // One that is there, and one that opens what it closes.
+    server.apply(serde_saphyr::from_str(DENY).unwrap());
+    let both = format!("{DENY}---{FRONT}");
+    let (code, text) = dry_run(&central, &server, &both, &[]);
+    let expected = "\
+policy     default/deny: changed, selects 1 living pod
+policy     default/front: new, selects 1 living pod
+opened     TCP 8443, TCP 9000-9100
+           from 2 pods of default (app=front)
+           to   1 pod of default (app=web)
+           by   ingress of namespace default: allowed by rule 0 of policy front
+";
+    assert!(code == 0 && text.contains(expected), "{code} {text}");
+    let expected = "\
+opened     all protocols and ports
+           from nodes";
+    assert!(!text.contains(expected), "{text}");
+    assert!(text.contains("from outside (192.0.2.0/24)\n"), "{text}");
+    let (_, text) = dry_run(&central, &server, &both, &["-o", "json"]);
+    let report: Value = serde_json::from_str(&text).unwrap();
+    let effects: Vec<&Value> = report["changes"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|it| &it["effect"])
+        .collect();
+    assert!(effects.iter().all(|it| **it == "opened"), "{text}");
+    assert_eq!(report["leftOut"], 0);
+    let (code, text) = dry_run(&central, &server, DENY, &[]);
+    assert!(
+        code == 0 && text.contains("no connection of a living pod changes"),
+        "{text}"
+    );
+    server.delete_object("NetworkPolicy", "default", "deny");
+
+    for (file, expected) in [
+        (
+            DENY.replace("NetworkPolicy", "Pod"),
+            "document 1: kind: \"Pod\" is not NetworkPolicy",
+        ),
+        (
+            DENY.replace("namespace: default, ", ""),
+            "document 1: metadata.namespace: it is missing",
+        ),
+        (
+            DENY.replace("policyTypes", "types"),
+            "default/deny: spec.types: there is no such field",
+        ),
+        (
+            DENY.replace("[Ingress]", "[In]"),
+            "default/deny: spec.policyTypes: \"In\" is neither of",
+        ),
+        (
+            FRONT.replace("192.0.2.0/24", "192.0.2.0/33"),
+            "default/front: spec.ingress[1].from[0]: ipBlock: \"192.0.2.0/33\"",
+        ),
+        ("{".to_owned(), "no YAML or JSON"),
+        (String::new(), "it has no NetworkPolicy"),
+    ] {
+        let (code, text) = dry_run(&central, &server, &file, &[]);
+        assert!(
+            code == 1 && text.contains(expected),
+            "{expected} is not in {text}"
+        );
+    }
+    assert_eq!(
+        (writes(), central.northbound().rows("ACL").unwrap()),
+        before
+    );
 }

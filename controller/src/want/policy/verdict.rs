@@ -23,7 +23,7 @@ pub struct Connection<'a> {
 }
 
 /// What the policies that select the pod make of it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verdict {
     /// None isolates it in this direction.
     NotSelected,
@@ -36,27 +36,40 @@ pub enum Verdict {
 impl Policies {
     /// Decides about a connection to a pod (ingress), or from it.
     pub fn verdict(&self, direction: Direction, connection: &Connection<'_>) -> Verdict {
-        let pod = &connection.pod;
-        let selecting = self
-            .of(pod.namespace)
-            .filter(|(_, policy)| policy.selector.matches(&pod.selected.labels));
-        let mut isolating = Vec::new();
-        for (name, policy) in selecting {
-            let Some(rules) = policy.rules(direction) else {
-                continue;
-            };
-            let found = rules
-                .iter()
-                .position(|it| connection.is_allowed(direction, it));
-            if let Some(number) = found {
-                return Verdict::Allowed(name.clone(), number);
-            }
-            isolating.push(name.clone());
+        decide(
+            &self.isolating(direction, &connection.pod),
+            direction,
+            connection,
+        )
+    }
+
+    /// The policies that isolate a pod in a direction, with their rules for it.
+    pub fn isolating(&self, direction: Direction, pod: &Candidate<'_>) -> Vec<(&Name, &[Rule])> {
+        let own = self.of(pod.namespace);
+        let selecting = own.filter(|(_, policy)| policy.selector.matches(&pod.selected.labels));
+        selecting
+            .filter_map(|(name, policy)| Some((name, policy.rules(direction)?)))
+            .collect()
+    }
+}
+
+/// What the policies that isolate a pod make of a connection to it (ingress), or from it.
+pub fn decide(
+    isolating: &[(&Name, &[Rule])],
+    direction: Direction,
+    connection: &Connection<'_>,
+) -> Verdict {
+    for (name, rules) in isolating {
+        let found = rules
+            .iter()
+            .position(|it| connection.is_allowed(direction, it));
+        if let Some(number) = found {
+            return Verdict::Allowed((*name).clone(), number);
         }
-        match isolating.is_empty() {
-            true => Verdict::NotSelected,
-            false => Verdict::Denied(isolating),
-        }
+    }
+    match isolating.is_empty() {
+        true => Verdict::NotSelected,
+        false => Verdict::Denied(isolating.iter().map(|(name, _)| (*name).clone()).collect()),
     }
 }
 

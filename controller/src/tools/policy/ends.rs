@@ -1,0 +1,203 @@
+//! The ends of connections, in groups of those for which policies can't tell one from another.
+//!
+//! Pods of one namespace are alike if they have the same values of all labels that any selector
+//! looks at, the same numbers of all ports that any rule names, and addresses in the same networks
+//! of rules. So a comparison of groups says the same as one of all pods.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+
+use crate::cluster::policy::{Direction, Peer, Policy, Ports, pieces};
+use crate::cluster::{Cluster, Name, Pod};
+use crate::ipam::{self, nth};
+use crate::want::policy::{Candidate, candidate};
+
+/// Ends that are alike.
+pub(super) struct Group<'a> {
+    /// One of its pods; None for what is no pod.
+    pub(super) pod: Option<Candidate<'a>>,
+    /// One of its addresses of each family.
+    pub(super) addresses: Vec<IpAddr>,
+    /// The number of its pods, or of its addresses.
+    pub(super) count: usize,
+    /// Where it is: a namespace, or `nodes`, or `outside`.
+    pub(super) place: String,
+    /// What its members have in common: labels, or a network.
+    pub(super) detail: String,
+    /// The direction of connections with pods that is asked for; None for both.
+    pub(super) only: Option<Direction>,
+}
+
+/// What policies look at.
+#[derive(Default)]
+struct Looks<'a> {
+    labels: BTreeSet<&'a str>,
+    ports: BTreeSet<&'a Name>,
+    nets: BTreeSet<IpNet>,
+}
+
+/// The most networks of rules that ends outside are split by.
+const NETS: usize = 64;
+
+impl<'a> Looks<'a> {
+    fn of(policies: impl Iterator<Item = &'a Policy>) -> Self {
+        let mut looks = Self::default();
+        for policy in policies {
+            looks.labels.extend(policy.selector.keys());
+            let rules = Direction::BOTH
+                .into_iter()
+                .filter_map(|it| policy.rules(it))
+                .flatten();
+            for rule in rules {
+                for peer in rule.peers.iter().flatten() {
+                    match peer {
+                        Peer::Block(net, except) => looks.nets.extend(except.iter().chain([net])),
+                        Peer::Pods { pods, .. } => looks.labels.extend(pods.keys()),
+                    }
+                }
+                looks
+                    .ports
+                    .extend(rule.ports.iter().flatten().filter_map(|it| match it {
+                        Ports::Named(named) => Some(&named.name),
+                        _ => None,
+                    }));
+            }
+        }
+        looks
+    }
+
+    /// The networks that an address is in.
+    fn around(&self, address: IpAddr) -> Vec<bool> {
+        self.nets.iter().map(|net| net.contains(&address)).collect()
+    }
+}
+
+/// All ends of a cluster, as some policies see them; and whether networks were left out.
+pub(super) fn groups<'a>(
+    cluster: &'a Cluster,
+    policies: impl Iterator<Item = &'a Policy>,
+    of_changed: impl Iterator<Item = &'a Policy>,
+) -> (Vec<Group<'a>>, bool) {
+    let looks = Looks::of(policies);
+    let mut by_looks: BTreeMap<_, Group<'a>> = BTreeMap::new();
+    for (id, pod) in &cluster.pods {
+        let labels = pod.selected.labels.iter();
+        let labels: Vec<_> = labels
+            .filter(|(key, _)| looks.labels.contains(&***key))
+            .collect();
+        let ports = pod.selected.ports.iter();
+        let ports: Vec<_> = ports
+            .filter(|(it, _)| looks.ports.contains(&it.name))
+            .collect();
+        let addresses = addresses_of(pod);
+        let nets: Vec<_> = addresses.iter().map(|it| looks.around(*it)).collect();
+        let detail = labels.iter().map(|(key, value)| format!("{key}={value}"));
+        let detail = detail.collect::<Vec<_>>().join(",");
+        let group = by_looks.entry((&id.0, labels, ports, nets));
+        let group = group.or_insert_with(|| Group {
+            pod: Some(candidate(id, pod, &cluster.namespaces)),
+            addresses,
+            count: 0,
+            place: id.0.to_string(),
+            detail,
+            only: None,
+        });
+        group.count += 1;
+    }
+    let mut all: Vec<Group<'a>> = by_looks.into_values().collect();
+    all.extend(nodes(cluster, &looks));
+    let looks = Looks::of(of_changed);
+    let is_bounded = looks.nets.len() > NETS;
+    all.extend(outside(cluster, &looks));
+    (all, is_bounded)
+}
+
+fn addresses_of(pod: &Pod) -> Vec<IpAddr> {
+    let had = pod.networks.iter().flat_map(|had| &had.addresses);
+    let had: Vec<IpAddr> = had.map(IpNet::addr).collect();
+    match had.is_empty() {
+        true => pod.reported.to_vec(),
+        false => had,
+    }
+}
+
+/// As receivers their own addresses, and as senders their management ports.
+fn nodes<'a>(cluster: &Cluster, looks: &Looks<'_>) -> Vec<Group<'a>> {
+    let mut found: BTreeMap<_, Group<'a>> = BTreeMap::new();
+    let mut add = |address: IpAddr, only: Direction, detail: &str| {
+        let key = (only, address.is_ipv4(), looks.around(address));
+        let group = found.entry(key).or_insert_with(|| Group {
+            pod: None,
+            addresses: vec![address],
+            count: 0,
+            place: "nodes".to_owned(),
+            detail: detail.to_owned(),
+            only: Some(only),
+        });
+        group.count += 1;
+    };
+    for node in cluster.nodes.values() {
+        for address in &node.addresses {
+            add(*address, Direction::Egress, "their addresses");
+        }
+        for subnet in subnets(node) {
+            let address = nth(subnet, 2).addr();
+            add(
+                address,
+                Direction::Ingress,
+                "management ports of other nodes than the pod's",
+            );
+        }
+    }
+    found.into_values().collect()
+}
+
+fn subnets(node: &crate::cluster::Node) -> Vec<IpNet> {
+    node.subnets
+        .as_deref()
+        .map(ipam::read_node_subnets)
+        .unwrap_or_default()
+}
+
+/// One address of each network of the rules that is in no smaller one, and one of the rest.
+fn outside<'a>(cluster: &Cluster, looks: &Looks<'_>) -> Vec<Group<'a>> {
+    let pods: BTreeSet<IpNet> = cluster.nodes.values().flat_map(subnets).collect();
+    let mut nets: Vec<IpNet> = looks.nets.iter().copied().take(NETS).collect();
+    for all in ["0.0.0.0/0", "::/0"] {
+        let all: Option<IpNet> = all.parse().ok();
+        nets.extend(all.filter(|it| !looks.nets.contains(it)));
+    }
+    let others: BTreeSet<IpNet> = nets.iter().chain(&pods).copied().collect();
+    let of_net = |net: &IpNet| {
+        let inside: BTreeSet<IpNet> = others
+            .iter()
+            .filter(|it| *it != net && net.contains(*it))
+            .copied()
+            .collect();
+        let free = pieces(*net, &inside);
+        // Not what is first of all: no network and no host has it.
+        let free = free
+            .iter()
+            .map(|piece| nth(*piece, u128::from(piece.prefix_len() == 0)));
+        let address = free
+            .map(|it| it.addr())
+            .find(|it| !pods.iter().any(|net| net.contains(it)))?;
+        let detail = match (inside.is_empty(), net.prefix_len()) {
+            (_, 0) if net.addr().is_ipv4() => "the rest of IPv4".to_owned(),
+            (_, 0) => "the rest of IPv6".to_owned(),
+            (true, _) => net.to_string(),
+            (false, _) => format!("the rest of {net}"),
+        };
+        Some(Group {
+            pod: None,
+            addresses: vec![address],
+            count: 1,
+            place: "outside".to_owned(),
+            detail,
+            only: None,
+        })
+    };
+    nets.iter().filter_map(of_net).collect()
+}
