@@ -121,7 +121,7 @@ fn in_cluster(
             for policy in policies() {
                 server.apply(policy);
             }
-            for (namespace, name) in policies().iter().map(|it| id(it)) {
+            for (namespace, name) in policies().iter().map(id) {
                 let command = format!("policy {namespace}/{name}");
                 let northbound = central.northbound();
                 let ids = json!(["map", [["k8s.ovn.org/name", namespace]]]);
