@@ -1,6 +1,8 @@
 //! Executes steps. Before each one, its inverse is recorded in the journal or, for a row, in the
 //! same transaction that changes the row.
 
+mod uplink;
+
 use std::fmt;
 use std::path::Path;
 use std::time::Duration;
@@ -11,16 +13,21 @@ use netlink_packet_core::{
 };
 use netlink_packet_route::RouteNetlinkMessage;
 use nix::errno::Errno;
-use podwire_ovs::client::Client;
+use podwire_ovs::client::{Client, WaitError};
 use podwire_ovs::transact::{TransactError, Transaction};
 use tokio::time::Instant;
 
 use crate::diff::Step;
 use crate::firewalld::{Firewalld, Rule};
+use crate::guard::GuardError;
 use crate::items::{Actual, Change, Item, Mark, Owned, TunnelPort, Undo, keys_transaction};
 use crate::journal::{Journal, JournalError};
+use crate::moved::MovedError;
 use crate::nft::{self, NftError};
+use crate::reach::ReachError;
 use crate::southbound;
+
+pub(crate) use uplink::Moving;
 
 /// Steps with those that are executed together with them: all keys of the switch are written by one
 /// transaction, with the first that is made; what is removed from the machine is removed from the
@@ -53,6 +60,7 @@ pub(crate) struct Machine {
     /// podwire's keys, as of the last look and the changes since.
     pub(crate) owned: Owned,
     pub(crate) counts: Counts,
+    pub(crate) moving: Moving,
 }
 
 /// What was done.
@@ -116,6 +124,20 @@ pub(crate) enum ApplyError {
     },
     #[error(transparent)]
     Firewall(#[from] NftError),
+    #[error(transparent)]
+    Moved(#[from] MovedError),
+    #[error(transparent)]
+    Guard(#[from] GuardError),
+    #[error(transparent)]
+    Reach(#[from] ReachError),
+    #[error("another `podwire node` moves the NIC: wait until it has ended")]
+    Moving,
+    #[error("wait for {link} in its bridge: {source}")]
+    Attach { link: String, source: WaitError },
+    #[error("ovs-vswitchd can't attach {link}: {said}")]
+    Refused { link: String, said: String },
+    #[error("{0}; everything on the NIC was moved back")]
+    MovedBack(Box<ApplyError>),
 }
 
 impl Machine {
@@ -133,6 +155,11 @@ impl Machine {
 
     /// Executes a group of steps, each after its inverse is on disk.
     async fn execute(&mut self, steps: &[Step], actual: &Actual) -> Result<(), ApplyError> {
+        if let [step] = steps
+            && let Some(moved) = step.item().kind().guarded(actual)
+        {
+            return self.guarded(step, moved, actual).await;
+        }
         let mut changes = Vec::new();
         for step in steps {
             let item = match step {
@@ -167,18 +194,44 @@ impl Machine {
                         self.transact(&change).await?;
                     }
                 }
-                Change::Switch(change) => self.transact(&change).await?,
-                Change::Kernel(message, flags) => self.request(message, flags).await?,
-                Change::Nft(what, script) => self.run_nft(what, &script).await?,
-                Change::File(path, Some(text)) => self.write_file(&path, &text)?,
-                Change::File(path, None) => self.remove_file(&path)?,
-                Change::Sysctl(path, value) => self.write_sysctl(&path, &value)?,
-                Change::Firewalld(rule, so) => self.tell_firewalld(&rule, so).await?,
-                Change::TunnelPort(port) => self.write_tunnel_port(&port).await?,
+                change => self.change(change).await?,
             }
             fault();
         }
         Ok(())
+    }
+
+    /// Makes one change, other than of the switch's own columns.
+    async fn change(&mut self, change: Change) -> Result<(), ApplyError> {
+        match change {
+            Change::Key(_) => Ok(()),
+            Change::Switch(change) => self.transact(&change).await,
+            Change::Attached(link) => self.attached(&link).await,
+            Change::Kernel(message, flags) => self.request(message, flags).await,
+            Change::Nft(what, script) => self.run_nft(what, &script).await,
+            Change::File(path, Some(text)) => self.write_file(&path, &text),
+            Change::File(path, None) => self.remove_file(&path),
+            Change::Sysctl(path, value) => self.write_sysctl(&path, &value),
+            Change::Firewalld(rule, so) => self.tell_firewalld(&rule, so).await,
+            Change::TunnelPort(port) => self.write_tunnel_port(&port).await,
+        }
+    }
+
+    /// Waits until ovs-vswitchd has attached a link, or says why it can't.
+    async fn attached(&self, link: &str) -> Result<(), ApplyError> {
+        let awaited = format!("a port number of {link}, which ovs-vswitchd gives");
+        let deadline = Instant::now() + DATABASE_LIMIT;
+        let said = self.client.wait(&awaited, deadline, |db| {
+            let row = db.interface_by_name(link)?;
+            let error = row.error().map(str::to_owned);
+            error.or_else(|| row.ofport().filter(|it| *it > 0).map(|_| String::new()))
+        });
+        let link = link.to_owned();
+        match said.await {
+            Ok(said) if said.is_empty() => Ok(()),
+            Ok(said) => Err(ApplyError::Refused { link, said }),
+            Err(source) => Err(ApplyError::Attach { link, source }),
+        }
     }
 
     async fn transact(&mut self, change: &Transaction) -> Result<(), ApplyError> {
@@ -195,6 +248,7 @@ impl Machine {
     ) -> Result<(), ApplyError> {
         self.counts.netlink += 1;
         let adds = flags & NLM_F_CREATE != 0;
+        let may_exist = uplink::may_exist(&message, flags);
         let mut request = NetlinkMessage::from(message);
         request.header.flags = NLM_F_REQUEST | NLM_F_ACK | flags;
         let mut response = self.handle.request(request)?;
@@ -202,6 +256,9 @@ impl Machine {
             match answer.payload {
                 // It has been removed already.
                 NetlinkPayload::Error(error) if !adds && is_gone(&error) => {}
+                // The same one exists already.
+                NetlinkPayload::Error(error)
+                    if may_exist && Errno::from_raw(-error.raw_code()) == Errno::EEXIST => {}
                 NetlinkPayload::Error(error) => {
                     return Err(rtnetlink::Error::NetlinkError(error).into());
                 }

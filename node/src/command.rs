@@ -2,6 +2,7 @@
 
 mod cleanup;
 mod run;
+mod uplink;
 
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -19,6 +20,7 @@ use tokio::time::{Instant, timeout_at};
 
 use cleanup::CleanupArgs;
 use run::RunArgs;
+use uplink::{GuardArgs, UplinkArgs};
 
 use crate::journal::{Journal, JournalError};
 use crate::keep::{Node, NodeError};
@@ -52,7 +54,14 @@ enum Verb {
     /// Show what init would do, and change nothing
     Plan(Wanted),
     /// Set up the node: Open vSwitch, management port, routes, forwarding, nftables
-    Init(Wanted),
+    Init(InitArgs),
+    /// Keep the NIC in its bridge, after `init --confirm-within`
+    Confirm(UplinkArgs),
+    /// Move the NIC out of its bridge, with everything that was on it before
+    Rollback(UplinkArgs),
+    /// Move the NIC back at a deadline
+    #[command(hide = true)]
+    Guard(GuardArgs),
     /// Do what init does, then restore whatever is removed or changed, until stopped
     Run(RunArgs),
     /// Show the state of every item, and what run restored
@@ -72,6 +81,16 @@ struct Wanted {
     /// Adopt items of ovn-kubernetes or others that are in the way; cleanup restores them
     #[arg(long, env = "PODWIRE_TAKE_OVER")]
     take_over: bool,
+}
+
+#[derive(Debug, Args)]
+struct InitArgs {
+    #[command(flatten)]
+    wanted: Wanted,
+    /// Profile bridged: a person confirms the move by `podwire node confirm` within this time,
+    /// such as 2m, or it is undone [default: init confirms what it has verified]
+    #[arg(long, value_name = "TIME")]
+    confirm_within: Option<String>,
 }
 
 #[derive(Debug, Args)]
@@ -107,6 +126,8 @@ enum Failure {
     Output(#[from] std::io::Error),
     #[error("raise the limit of open files: {0}")]
     Descriptors(std::io::Error),
+    #[error("no NIC is in a bridge of podwire's")]
+    NothingMoved,
     #[error("receive signals: {0}")]
     Signals(std::io::Error),
     #[error("--metrics-address {address}: listen there: {source}")]
@@ -117,6 +138,12 @@ enum Failure {
 }
 
 impl Wanted {
+    /// For a command by which a person has the NIC moved.
+    fn moving(mut self) -> Self {
+        self.settings.moves = true;
+        self
+    }
+
     /// The goal, and the API server that provides the rest.
     async fn check(
         self,
@@ -214,7 +241,7 @@ impl Verb {
     async fn run(self, surroundings: &Surroundings<'_>) -> Result<ExitCode, Failure> {
         match self {
             Self::Plan(wanted) => {
-                let (goal, api, places) = wanted.goal(surroundings).await?;
+                let (goal, api, places) = wanted.moving().goal(surroundings).await?;
                 let (look, _) = look(&goal, &places).await?;
                 let preflight = match &goal.settings {
                     Some(settings) => Preflight::look(settings, &look, api.as_ref()).await,
@@ -237,18 +264,32 @@ impl Verb {
                 let is_well = show::is_well(&look, run);
                 Ok(ExitCode::from(if is_well { 0 } else { TO_DO }))
             }
-            Self::Init(wanted) => {
-                let (goal, api, places) = wanted.goal(surroundings).await?;
-                let mut node = Node::open(goal, &places).await?;
-                for warning in node.preflight(api.as_ref()).await? {
-                    eprintln!("podwire node: note: {warning}");
-                }
-                let done = node.init().await?;
-                report(&done, &node)
-            }
+            Self::Init(arguments) => arguments.run(surroundings).await,
+            Self::Confirm(arguments) => arguments.confirm().await,
+            Self::Rollback(arguments) => arguments.rollback().await,
+            Self::Guard(arguments) => arguments.run().await,
             Self::Run(arguments) => arguments.run(surroundings).await,
             Self::Cleanup(arguments) => arguments.run().await,
         }
+    }
+}
+
+impl InitArgs {
+    async fn run(self, surroundings: &Surroundings<'_>) -> Result<ExitCode, Failure> {
+        let within = self.confirm_within.as_deref().map(uplink::within);
+        let within = within.transpose()?;
+        let (goal, api, places) = self.wanted.moving().goal(surroundings).await?;
+        let mut node = Node::open(goal, &places).await?;
+        node.set_moving(uplink::moving(&places, within, api.clone()))?;
+        for warning in node.preflight(api.as_ref()).await? {
+            eprintln!("podwire node: note: {warning}");
+        }
+        let done = node.init().await?;
+        let code = report(&done, &node)?;
+        if let Some(text) = uplink::awaited(&places)? {
+            say(&text)?;
+        }
+        Ok(code)
     }
 }
 

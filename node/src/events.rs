@@ -29,7 +29,7 @@ use podwire_ovs::client::{Client, Version};
 use rtnetlink::MulticastGroup;
 use tokio::sync::watch;
 
-use files::FileNotices;
+pub(crate) use files::FileNotices;
 use firewall::FirewallNotices;
 
 use crate::PROTOCOL;

@@ -161,6 +161,10 @@ impl Journal {
         self.table = digest;
     }
 
+    pub(crate) fn directory(&self) -> &Path {
+        &self.directory
+    }
+
     pub(crate) fn file(&self) -> PathBuf {
         self.directory.join(FILE)
     }

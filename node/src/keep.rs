@@ -1,6 +1,8 @@
 //! The one loop: look, compare, execute steps, and look again until nothing is left to do or an
 //! event has to come first.
 
+mod mover;
+
 use std::collections::BTreeMap;
 use std::io;
 use std::time::Duration;
@@ -8,16 +10,19 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 use tracing::warn;
 
-use crate::apply::{Counts, Failure, Machine};
+use crate::apply::{Counts, Failure, Machine, Moving};
 use crate::diff::{self, Finding, Step};
 use crate::events::{Changes, Events, Links};
-use crate::items::{Actual, File, Item, State, SwitchSeen, Tables, Undo};
+use crate::items::{Actual, Bridge, File, Item, State, SwitchSeen, Tables, Undo};
 use crate::journal::{Journal, JournalError};
 use crate::look::{Connections, Goal, Look, LookError};
+use crate::moved::{Moved, MovedError};
 use crate::plan::{AGENT_FILE, Conflict};
 use crate::preflight::Preflight;
 use crate::settings::{Mode, Places, Settings};
 use crate::{LINK, TUNNEL};
+
+pub(crate) use mover::Mover;
 
 /// How long init waits for others: for ovn-controller to create the bridge, for ovs-vswitchd to
 /// create the link.
@@ -37,6 +42,8 @@ pub(crate) enum NodeError {
     Listen(#[from] io::Error),
     #[error(transparent)]
     Journal(#[from] JournalError),
+    #[error(transparent)]
+    Moved(#[from] MovedError),
     #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n  "))]
     Apply(Vec<Failure>),
     #[error("items that podwire did not create are in the way, so nothing {} changed:\n{}",
@@ -110,6 +117,7 @@ impl Node {
             journal,
             owned: Default::default(),
             counts: Counts::default(),
+            moving: Moving::of(places),
         };
         Ok(Self {
             goal,
@@ -156,6 +164,16 @@ impl Node {
             Some(settings) => Preflight::look(settings, look, api).await,
             None => Preflight::default(),
         }
+    }
+
+    /// Sets how a move of the NIC is guarded. One that was rolled back may be tried once more.
+    pub(crate) fn set_moving(&mut self, moving: Moving) -> Result<(), NodeError> {
+        let directory = &moving.places.directory;
+        if Moved::read(directory)?.is_some_and(|moved| !moved.is_there()) {
+            Moved::forget(directory)?;
+        }
+        self.machine.moving = moving;
+        Ok(())
     }
 
     /// Whether nothing was created in the kernel since the machine was booted.
@@ -219,7 +237,9 @@ impl Node {
             let left = noted.find_map(|undo| {
                 let (link, has_row) = match undo {
                     Undo::Made(Item::Port(_)) => (LINK, switch.port.is_some()),
-                    Undo::Made(Item::Bridge(_)) => (TUNNEL, switch.bridges.contains_key(TUNNEL)),
+                    Undo::Made(Item::Bridge(Bridge { name, .. })) => {
+                        (name.as_str(), switch.bridges.contains_key(name))
+                    }
                     _ => return None,
                 };
                 (!has_row && links.contains_key(link)).then_some(link)
@@ -230,6 +250,7 @@ impl Node {
                 }
                 Some(link) => format!("  ovs-vswitchd to remove link {link}"),
                 None if failures.is_empty() => {
+                    Moved::forget(self.machine.journal.directory())?;
                     self.machine.journal.forget()?;
                     return Ok(rounds.concat());
                 }
@@ -292,6 +313,7 @@ impl Node {
         let settings = self.goal.settings.as_ref();
         let bridge = settings.map(|settings| settings.bridge.as_str());
         let others = planned.chain(bridge).chain(look.plan.uplink.as_deref());
+        let others = others.chain(settings.and_then(|it| it.gateway()));
         let names = others.clone().chain([LINK, TUNNEL]);
         self.events.links_are(Links {
             names: names.map(str::to_owned).collect(),
@@ -327,7 +349,8 @@ impl Node {
     /// a while. Returns whether it does now.
     fn moves_uplink(&mut self, look: &Look) -> bool {
         let settings = self.goal.settings.as_ref();
-        let is_named = settings.is_some_and(|settings| settings.interface.is_some());
+        let is_named = settings
+            .is_some_and(|settings| settings.interface.is_some() || settings.gateway().is_some());
         let Some(uplink) = look.plan.uplink.clone().filter(|_| !is_named) else {
             return false;
         };

@@ -13,7 +13,9 @@
 //! networks with what the machine needs for itself, among it `servers`. `cluster` follows the
 //! Kubernetes API, `services` makes its services reachable on the host, `conntrack` removes
 //! connections to deleted endpoints, and `announce` publishes the node to the control plane. `role`
-//! reports its state to the agent's tools. `preflight` checks what no item shows. `privileges` says
+//! reports its state to the agent's tools. `moved` is the record of a NIC that is moved into the
+//! gateway bridge, `guard` the process that moves it back, and `reach` asks whether the gateways
+//! answer. `preflight` checks what no item shows. `privileges` says
 //! what `run` keeps of root's. `nft` talks to nft(8), and `wire` encodes netlink messages that
 //! rtnetlink does not know.
 
@@ -29,17 +31,20 @@ mod diff;
 mod events;
 mod firewall;
 mod firewalld;
+mod guard;
 mod items;
 mod journal;
 mod keep;
 mod left_out;
 mod look;
 mod mac;
+mod moved;
 mod nft;
 pub mod overlap;
 mod plan;
 mod preflight;
 mod privileges;
+mod reach;
 mod record;
 mod role;
 mod run;
@@ -62,6 +67,9 @@ const LINK: &str = "ovn-k8s-mp0";
 /// The bridge with the tunnels to other nodes in plain mode, and the link by which the host reaches
 /// it.
 const TUNNEL: &str = "podwire-tun";
+
+/// The gateway bridge, and the link that has the NIC's addresses then.
+const GATEWAY: &str = "br-ex";
 
 /// The key in `external_ids` that marks rows of Open vSwitch's database as podwire's.
 const MARK: &str = "podwire.io/node";

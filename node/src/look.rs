@@ -12,8 +12,9 @@ use tokio::time::Instant;
 use crate::actual::{ReadError, UNITS, switch, watched_tables};
 use crate::diff::{self, Finding};
 use crate::firewalld::{Firewalld, Rule};
-use crate::items::{Actual, File, Item, SwitchSeen, Sysctl, Tables, Undo};
+use crate::items::{Actual, File, Item, SwitchSeen, Sysctl, Tables, Undo, UplinkSeen};
 use crate::journal::Journal;
+use crate::moved::{Moved, MovedError};
 use crate::overlap::InUse;
 use crate::plan::{Plan, drop_in};
 use crate::servers::{Server, addresses, database, name_servers};
@@ -34,6 +35,8 @@ pub(crate) enum LookError {
     Listen(#[from] io::Error),
     #[error(transparent)]
     Read(#[from] ReadError),
+    #[error(transparent)]
+    Moved(#[from] MovedError),
 }
 
 /// The goal for the machine.
@@ -155,6 +158,24 @@ impl Connections {
         std::iter::once(&self.client).chain(&self.southbound)
     }
 
+    /// The links of which a look reads everything: those of a gateway bridge.
+    fn links_of_gateway(&self, settings: Option<&Settings>, moved: Option<&Moved>) -> Vec<String> {
+        let mut links: Vec<String> = Vec::new();
+        let seen = self.client.read(UplinkSeen::find);
+        links.extend(seen.into_iter().flat_map(|it| [it.nic, it.bridge]));
+        links.extend(
+            moved
+                .iter()
+                .flat_map(|it| [it.nic.clone(), it.bridge.clone()]),
+        );
+        let gateway = settings.and_then(|it| Some((it, it.gateway()?)));
+        if let Some((settings, gateway)) = gateway {
+            links.push(gateway.to_owned());
+            links.extend(settings.interface.clone());
+        }
+        links
+    }
+
     /// The present state of the switch's database.
     pub(crate) fn switch(&self) -> SwitchSeen {
         switch(&self.client, self.southbound.as_ref())
@@ -170,12 +191,18 @@ impl Connections {
         let settings = goal.settings.as_ref();
         let interface = settings.and_then(|settings| settings.interface.as_deref());
         let interface = interface.or(goal.uplink.as_deref());
+        let gateway = settings.and_then(Settings::gateway);
+        let interface = gateway.or(interface);
+        let moved = Moved::read(journal.directory())?;
+        let holds = self.links_of_gateway(settings, moved.as_ref());
         let southbound = self.southbound.as_ref();
         let firewalld = self.firewalld.as_ref();
         let (client, handle) = (&self.client, &self.handle);
-        let actual = Actual::all(client, southbound, firewalld, handle, interface, known);
+        let links = (interface, &*holds);
+        let actual = Actual::all(client, southbound, firewalld, handle, links, known);
         let mut actual = actual.await?;
         actual.recorded_table = journal.table().cloned();
+        actual.moved = moved;
         let journal = journal.undos();
         let kept = goal.uplink.clone().or_else(|| actual.tunnels_link());
         if let Some(kept) = kept.filter(|link| actual.links.contains_key(link)) {

@@ -59,6 +59,11 @@ pub(crate) async fn chains() -> Result<Value, NftError> {
     listed("to list chains", "the chains", &["chains"]).await
 }
 
+/// Everything, in nft's own language; that of iptables-nft, too.
+pub(crate) async fn ruleset() -> Result<String, NftError> {
+    nft("to list everything", &["-n", "list", "ruleset"], "", false).await
+}
+
 /// Lists a table of podwire's; None if it does not exist.
 pub(crate) async fn list(table: &'static str) -> Result<Option<Value>, NftError> {
     let (family, name) = table.split_once(' ').unwrap_or(("inet", table));

@@ -1,7 +1,9 @@
 //! The goal for the machine: one pure value.
 
+mod bridged;
 mod conflicts;
 mod firewalld;
+
 mod guarded;
 mod plain;
 mod tuning;
@@ -54,6 +56,9 @@ impl Plan {
             Mode::Ovn => Self::routed(settings, actual)?,
             Mode::Plain => Self::plain(settings, actual)?,
         };
+        if settings.gateway().is_some() {
+            plan.bridge_nic(settings, actual)?;
+        }
         conflicts.append(&mut plan.conflicts);
         plan.conflicts = conflicts;
         plan.pass_firewalld(settings, actual);
@@ -286,9 +291,13 @@ impl Uplink {
 }
 
 fn uplink(settings: &Settings, actual: &Actual) -> Result<Uplink, String> {
-    let name = match (&settings.interface, &actual.default_link) {
-        (Some(name), _) | (None, Some(name)) => name,
-        (None, None) => {
+    let nic = match settings.gateway() {
+        Some(_) => Some(bridged::nic(settings, actual)?),
+        None => None,
+    };
+    let name = match (&nic, &settings.interface, &actual.default_link) {
+        (Some(name), _, _) | (None, Some(name), _) | (None, None, Some(name)) => name,
+        (None, None, None) => {
             return Err(
                 "there is no default route to find the uplink by: name it with --interface"
                     .to_owned(),
@@ -303,7 +312,9 @@ fn uplink(settings: &Settings, actual: &Actual) -> Result<Uplink, String> {
         )
     })?;
     let addresses = actual.addresses.iter();
-    let own = addresses.filter(|seen| seen.link == *name && seen.global);
+    // A moved NIC's addresses are on its bridge.
+    let bearers = [Some(name.as_str()), settings.gateway()];
+    let own = addresses.filter(|seen| bearers.contains(&Some(&*seen.link)) && seen.global);
     let own: Vec<IpAddr> = own.map(|seen| seen.address.addr()).collect();
     // Tunnels stay at their address, then in its family, and don't move for a moment without one.
     let primary = actual.tunnels_address().map(|before| {
@@ -315,7 +326,9 @@ fn uplink(settings: &Settings, actual: &Actual) -> Result<Uplink, String> {
         }
     });
     Ok(Uplink {
-        link: name.clone(),
+        link: settings
+            .gateway()
+            .map_or_else(|| name.clone(), str::to_owned),
         mtu: link.mtu,
         primary: primary.or(own.first().copied()),
     })

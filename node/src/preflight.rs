@@ -4,6 +4,8 @@
 //! The checks run once, before anything is changed. A conflict of identity is refused; the rest is
 //! reported.
 
+mod uplink;
+
 use std::net::IpAddr;
 
 use k8s_openapi::jiff::Timestamp;
@@ -12,7 +14,7 @@ use kube::Client as Api;
 use tokio::time::timeout;
 
 use crate::LINK;
-use crate::items::{ENCAP_IP, Item, Key, Own};
+use crate::items::{ENCAP_IP, Item, Key, Own, Uplink, UplinkSeen};
 use crate::look::Look;
 use crate::nft::{self, objects};
 use crate::plan::TUNNEL_PORT;
@@ -43,6 +45,15 @@ impl Preflight {
             found
                 .warnings
                 .push("there is no default route: pods can't reach the outside".to_owned());
+        }
+        let nic = look.plan.items.iter().find_map(|item| match item {
+            Item::Uplink(Uplink { nic, moves, .. }) if *moves => Some(nic),
+            _ => None,
+        });
+        let uplink = look.actual.switch.uplink.as_ref();
+        if let Some(nic) = nic.filter(|_| !uplink.is_some_and(UplinkSeen::has_port)) {
+            let refusals = uplink::refusals(settings, look, nic, api).await;
+            found.refusals.extend(refusals);
         }
         found.warnings.extend(firewall(settings).await);
         found.warnings.extend(firewalld(settings, look).await);

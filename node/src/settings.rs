@@ -15,6 +15,8 @@ pub(crate) use podwire_daemon::settings::{Mode, SettingsError};
 use podwire_daemon::settings::{bad, node_name};
 use podwire_ovs::client::{Remote, TlsKeys};
 
+use crate::GATEWAY;
+
 pub(crate) use args::{ApiArgs, PlaceArgs, SettingsArgs};
 pub(crate) use follow::{FollowError, Given};
 use nets::{check_apart, nets};
@@ -61,6 +63,25 @@ pub(crate) struct Settings {
     pub(crate) bridge: String,
     pub(crate) tuning: Tuning,
     pub(crate) firewalld: Firewalld,
+    pub(crate) profile: Profile,
+    /// Whether the NIC may be moved now: by a command that a person has started.
+    pub(crate) moves: bool,
+}
+
+/// How packets between pods and the outside leave the machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Profile {
+    /// By the host's own routing. No NIC is touched.
+    Routed,
+    /// By a bridge of Open vSwitch into which the NIC is moved.
+    Bridged,
+}
+
+impl Settings {
+    /// The bridge into which the NIC is moved.
+    pub(crate) fn gateway(&self) -> Option<&'static str> {
+        (self.profile == Profile::Bridged).then_some(GATEWAY)
+    }
 }
 
 /// Which configuration of firewalld to change.
@@ -153,6 +174,8 @@ impl SettingsArgs {
                 buckets: buckets(self.conntrack_buckets)?,
             },
             firewalld: self.firewalld,
+            profile: self.profile,
+            moves: self.moves,
             bridge: self.bridge,
         })
     }
@@ -228,6 +251,11 @@ impl SettingsArgs {
             ("--bridge-mapping", self.bridge_mappings.first()),
             ("--ovn-option", self.ovn_options.first()),
         ];
+        let bridged = (self.profile == Profile::Bridged).then(|| "bridged".to_owned());
+        let only_ovn = only_ovn
+            .into_iter()
+            .chain([("--profile", bridged.as_ref())]);
+        let only_ovn: Vec<_> = only_ovn.collect();
         match self.mode {
             Mode::Plain => match only_ovn
                 .iter()

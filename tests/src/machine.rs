@@ -87,7 +87,9 @@ impl Machine {
     pub fn arguments(&self, verb: &str, flags: impl Words) -> Vec<String> {
         let mut line = vec!["node".to_owned(), verb.to_owned()];
         let flags = flags.words();
-        let settings = SETTINGS.iter().filter(|_| verb != "cleanup");
+        let settings = SETTINGS
+            .iter()
+            .filter(|_| !["cleanup", "confirm", "rollback"].contains(&verb));
         for (flag, values) in settings.filter(|(flag, _)| !flags.iter().any(|it| it == flag)) {
             for value in *values {
                 line.extend([(*flag).to_owned(), (*value).to_owned()]);

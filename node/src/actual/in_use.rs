@@ -60,7 +60,7 @@ fn tables(rules: &[RuleMessage]) -> BTreeSet<u32> {
         .collect()
 }
 
-fn table(route: &RouteMessage) -> u32 {
+pub(super) fn table(route: &RouteMessage) -> u32 {
     let mut attributes = route.attributes.iter();
     let table = attributes.find_map(|attribute| match attribute {
         RouteAttribute::Table(table) => Some(*table),

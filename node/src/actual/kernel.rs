@@ -1,19 +1,28 @@
 //! The kernel's links, addresses, neighbours and routes, by rtnetlink(7).
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use futures_util::TryStreamExt as _;
 use netlink_packet_route::neighbour::NeighbourMessage;
+use netlink_packet_route::route::RouteAttribute;
 use rtnetlink::Handle;
 
 use super::ReadError;
 use super::dump::Dump;
 use super::in_use::in_use;
+use super::uplink::immovable;
 use crate::items::{Actual, AddressSeen, LinkSeen, NeighbourSeen, RouteSeen};
+use crate::moved::Held;
 use crate::{LINK, TUNNEL};
 
 impl Actual {
-    pub(super) async fn see_kernel(&mut self, handle: &Handle) -> Result<(), ReadError> {
+    /// With what is on the links that `holds` names.
+    pub(super) async fn see_kernel(
+        &mut self,
+        handle: &Handle,
+        holds: &[String],
+    ) -> Result<(), ReadError> {
         let failed = |what| move |source| ReadError::Netlink { what, source };
         let dump = Dump::read(handle).await?;
         let names = dump.names();
@@ -23,6 +32,35 @@ impl Actual {
         self.addresses = addresses
             .filter_map(|message| AddressSeen::of(message, names.get(&message.header.index)?))
             .collect();
+        let mut held: BTreeMap<u32, &String> = holds
+            .iter()
+            .filter_map(|name| Some((self.links.get(name)?.index, name)))
+            .collect();
+        if !holds.is_empty() {
+            // The NIC of a bridge that is not there yet may be the default route's.
+            let defaults = dump.routes.iter();
+            let defaults = defaults.filter(|it| it.header.destination_prefix_length == 0);
+            let by = defaults.flat_map(|route| &route.attributes);
+            held.extend(by.filter_map(|attribute| match attribute {
+                RouteAttribute::Oif(index) => Some((*index, names.get(index)?)),
+                _ => None,
+            }));
+        }
+        let mut neighbours: Vec<NeighbourMessage> = Vec::new();
+        let own: Vec<(u32, &str)> = [LINK, TUNNEL]
+            .iter()
+            .filter_map(|name| Some((self.links.get(*name)?.index, *name)))
+            .collect();
+        if !own.is_empty() || !held.is_empty() {
+            let listed = handle.neighbours().get().execute().try_collect().await;
+            neighbours = listed.map_err(failed("neighbours"))?;
+        }
+        for (index, name) in held {
+            let held = Held::of(&dump, &neighbours, index, name);
+            let reasons = immovable(&held, name, &dump.routes, index);
+            self.immovable.insert(name.clone(), reasons);
+            self.held.insert(name.clone(), held);
+        }
         let routes = dump.routes.into_iter();
         let routes: Vec<RouteSeen> = routes
             .filter_map(|message| RouteSeen::of(message, |index| names.get(&index).cloned()))
@@ -37,25 +75,11 @@ impl Actual {
         self.default_links = defaults.filter_map(|route| route.link.clone()).collect();
         self.default_link = self.default_links.first().cloned();
         self.routes = routes;
-        self.neighbours = Vec::new();
-        let own: Vec<(u32, &str)> = [LINK, TUNNEL]
-            .iter()
-            .filter_map(|name| Some((self.links.get(*name)?.index, *name)))
-            .collect();
-        if !own.is_empty() {
-            let neighbours: Vec<NeighbourMessage> = handle
-                .neighbours()
-                .get()
-                .execute()
-                .try_collect()
-                .await
-                .map_err(failed("neighbours"))?;
-            let of_links = neighbours.iter().filter_map(|message| {
-                let (_, link) = own.iter().find(|(at, _)| *at == message.header.ifindex)?;
-                NeighbourSeen::of(message, link)
-            });
-            self.neighbours = of_links.collect();
-        }
+        let of_links = neighbours.iter().filter_map(|message| {
+            let (_, link) = own.iter().find(|(at, _)| *at == message.header.ifindex)?;
+            NeighbourSeen::of(message, link)
+        });
+        self.neighbours = of_links.collect();
         self.has_ipv6 = Path::new("/proc/sys/net/ipv6").exists();
         self.force_forwarding = Path::new("/proc/sys/net/ipv6/conf/all/force_forwarding").exists();
         Ok(())

@@ -4,6 +4,7 @@ mod dump;
 mod in_use;
 mod kernel;
 mod switch;
+mod uplink;
 
 use std::collections::BTreeSet;
 
@@ -12,10 +13,12 @@ use podwire_ovs::client::Client;
 use crate::firewall;
 use crate::firewalld::{Firewalld, Rule};
 use crate::items::{Actual, TableSeen, Tables, read_sysctl};
+use crate::moved::Moved;
 use crate::nft::{self, NftError};
 
 pub(crate) use in_use::gateway;
 pub(crate) use switch::{switch, tables as watched_tables};
+pub(crate) use uplink::gateways;
 
 /// The units of Open vSwitch's daemons.
 pub(crate) const UNITS: [&str; 2] = ["ovs-vswitchd.service", "ovsdb-server.service"];
@@ -33,13 +36,30 @@ pub(crate) enum ReadError {
 }
 
 impl Actual {
-    /// Reads everything; the nftables tables unless they are known.
+    /// Reads the switch and the kernel alone, with what it has on the links of a gateway bridge.
+    pub(crate) async fn links_of_gateway(
+        client: &Client,
+        handle: &rtnetlink::Handle,
+        moved: &Moved,
+    ) -> Result<Self, ReadError> {
+        let mut actual = Self {
+            switch: switch(client, None),
+            moved: Some(moved.clone()),
+            ..Self::default()
+        };
+        let links = [moved.nic.clone(), moved.bridge.clone()];
+        actual.see_kernel(handle, &links).await?;
+        Ok(actual)
+    }
+
+    /// Reads everything; the nftables tables unless they are known. `holds` names links of a
+    /// gateway bridge.
     pub(crate) async fn all(
         client: &Client,
         southbound: Option<&Client>,
         firewalld: Option<&Firewalld>,
         handle: &rtnetlink::Handle,
-        interface: Option<&str>,
+        (interface, holds): (Option<&str>, &[String]),
         tables: Option<Tables>,
     ) -> Result<Self, ReadError> {
         let mut actual = Self {
@@ -48,7 +68,7 @@ impl Actual {
             ..Self::default()
         };
         actual.units = UNITS.iter().filter_map(|name| unit(name)).collect();
-        actual.see_kernel(handle).await?;
+        actual.see_kernel(handle, holds).await?;
         let uplink = interface.or(actual.default_link.as_deref());
         if let Some(firewalld) = firewalld {
             actual.firewalld = firewalld.look(uplink.unwrap_or_default()).await;

@@ -4,7 +4,9 @@ use podwire_ovs::client::{Client, State};
 use podwire_ovs::replica::TableSpec;
 use podwire_ovs::vswitch;
 
-use crate::items::{BridgeSeen, PortSeen, SslSeen, SwitchSeen, TunnelSeen, keys_seen, strings};
+use crate::items::{
+    BridgeSeen, PortSeen, SslSeen, SwitchSeen, TunnelSeen, UplinkSeen, keys_seen, strings,
+};
 use crate::southbound;
 
 /// The watched tables: those that the agent watches, with the requested MAC address of an interface
@@ -47,6 +49,7 @@ pub(crate) fn switch(client: &Client, southbound: Option<&Client>) -> SwitchSeen
             root: root.map(|row| row.uuid()),
             bridges: bridges.filter_map(|row| BridgeSeen::of(db, &row)).collect(),
             tunnels: TunnelSeen::all(db),
+            uplink: UplinkSeen::find(db),
             ssl: db.rows("SSL").next().map(|row| SslSeen::of(&row)),
             port: PortSeen::find(db),
             keys,

@@ -8,7 +8,7 @@ use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 use tokio::net::unix::pipe;
 
 /// Notifications of the removal of files, and of their replacement by others, by inotify(7).
-pub(super) struct FileNotices {
+pub(crate) struct FileNotices {
     files: Vec<PathBuf>,
     inotify: Inotify,
     /// The same descriptor: tokio has no safe type for it, and this one only reads.
@@ -21,7 +21,7 @@ const INOTIFY_LENGTH: usize = 12;
 const INOTIFY_NAME: usize = 16;
 
 impl FileNotices {
-    pub(super) fn listen(files: &[PathBuf]) -> io::Result<Self> {
+    pub(crate) fn listen(files: &[PathBuf]) -> io::Result<Self> {
         let inotify = Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC)?;
         let descriptor = inotify.as_fd().try_clone_to_owned()?;
         let notices = Self {
@@ -45,7 +45,7 @@ impl FileNotices {
         Ok(())
     }
 
-    pub(super) async fn next(&self) -> io::Result<()> {
+    pub(crate) async fn next(&self) -> io::Result<()> {
         let mut bytes = [0; 4096];
         loop {
             self.events.readable().await?;

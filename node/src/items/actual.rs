@@ -15,7 +15,9 @@ use super::route::RouteSeen;
 use super::ssl::SslSeen;
 use super::table::TableSeen;
 use super::tunnel::TunnelSeen;
+use super::uplink::UplinkSeen;
 use crate::firewalld::FirewalldSeen;
+use crate::moved::{Held, Moved};
 use crate::overlap::InUse;
 use crate::southbound::{Chassis, EndSeen};
 
@@ -33,6 +35,12 @@ pub(crate) struct Actual {
     pub(crate) neighbours: Vec<NeighbourSeen>,
     /// Those in table main, and podwire's in any table.
     pub(crate) routes: Vec<RouteSeen>,
+    /// What the kernel has on the links of the gateway bridge, by their names; empty without one.
+    pub(crate) held: BTreeMap<String, Held>,
+    /// Why what they have can't be moved.
+    pub(crate) immovable: BTreeMap<String, Vec<String>>,
+    /// The record of a moved NIC.
+    pub(crate) moved: Option<Moved>,
     /// What the machine needs for itself.
     pub(crate) in_use: Vec<InUse>,
     /// The link of the default route, or the one that is kept as the uplink.
@@ -87,6 +95,8 @@ pub(crate) struct SwitchSeen {
     pub(crate) ends: Option<Vec<EndSeen>>,
     /// The port with the management port's name.
     pub(crate) port: Option<PortSeen>,
+    /// The gateway bridge and its NIC.
+    pub(crate) uplink: Option<UplinkSeen>,
     /// Ports on the tunnel bridge that have podwire's mark, by name.
     pub(crate) tunnels: BTreeMap<String, TunnelSeen>,
 }

@@ -1,4 +1,4 @@
-//! The tunnel bridge. Its local port has the same name.
+//! The tunnel bridge and the gateway bridge. Their local port has the same name.
 
 use podwire_ovs::replica::{Db, Row};
 use podwire_ovs::transact::{Columns, Condition, Mutation, Transaction};
@@ -7,6 +7,7 @@ use podwire_ovs::vswitch::{BridgeSpec, StringMap, add_bridge, set_keys};
 use serde::{Deserialize, Serialize};
 
 use super::rows::{interface_of, mtu_request, strings};
+use super::uplink::NIC;
 use super::{Actual, Change, Item, Kind, State, View, transaction};
 use crate::{MADE, MARK};
 
@@ -21,6 +22,9 @@ pub(crate) struct Bridge {
     pub(crate) mac: String,
     /// In bytes.
     pub(crate) mtu: u32,
+    /// Of the gateway bridge: its NIC.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) nic: Option<String>,
 }
 
 /// A row of `Bridge` with its local port's `Interface`.
@@ -66,8 +70,12 @@ impl Kind for Bridge {
     fn state(&self, view: &View<'_>) -> State {
         let seen = match view.actual.switch.bridges.get(&self.name) {
             None if self.datapath.is_empty() => {
-                let awaited = "the pods' bridge, which the agent creates: is it running?";
-                return State::Waits(awaited.to_owned());
+                let maker = match self.nic {
+                    Some(_) => "ovn-controller",
+                    None => "the agent",
+                };
+                let awaited = format!("the pods' bridge, which {maker} creates: is it running?");
+                return State::Waits(awaited);
             }
             None => return view.of_switch(State::Missing),
             Some(seen) if !seen.ours => {
@@ -94,18 +102,23 @@ impl Kind for Bridge {
 
     fn make(&self, actual: &Actual) -> Vec<Change> {
         let switch = &actual.switch;
-        let config = StringMap::from([
-            ("hwaddr".to_owned(), self.mac.clone()),
+        let mut config = StringMap::from([("hwaddr".to_owned(), self.mac.clone())]);
+        let mut ids = StringMap::from([(MARK.to_owned(), MADE.to_owned())]);
+        match &self.nic {
+            Some(nic) => {
+                ids.insert(NIC.to_owned(), nic.clone());
+                ids.insert("bridge-id".to_owned(), self.name.clone());
+            }
             // In seconds, the maximum: packets to a forgotten address go to every node.
-            ("mac-aging-time".to_owned(), "3600".to_owned()),
-        ]);
+            None => drop(config.insert("mac-aging-time".to_owned(), "3600".to_owned())),
+        }
         let Some(seen) = switch.bridges.get(&self.name) else {
             let spec = BridgeSpec {
                 name: self.name.clone(),
                 datapath_type: Some(self.datapath.clone()),
                 fail_mode: Some(FAIL_MODE.to_owned()),
                 other_config: config,
-                external_ids: StringMap::from([(MARK.to_owned(), MADE.to_owned())]),
+                external_ids: ids,
                 mtu_request: Some(self.mtu),
             };
             return transaction(switch.root.map(|root| add_bridge(root, &spec).transaction));

@@ -1,14 +1,12 @@
 //! Routes of somebody else that podwire's have replaced, listed for their return.
 
-use std::fmt::Write as _;
-
 use ipnet::IpNet;
-use netlink_packet_core::{Emitable as _, Parseable as _};
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::route::{RouteAttribute, RouteFlags, RouteMessage, RouteNextHopFlags};
 use serde::{Deserialize, Serialize};
 
 use super::{Actual, Change, Item, Kind, NEW, RouteSeen, State, Undo, View, request};
+use crate::wire;
 
 /// A route of somebody else's, in table main.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,26 +21,16 @@ pub(crate) struct Former {
 
 impl Former {
     pub(super) fn of(seen: &RouteSeen) -> Self {
-        let mut bytes = vec![0; seen.message.buffer_len()];
-        seen.message.emit(&mut bytes);
-        let message = bytes.iter().fold(String::new(), |mut text, byte| {
-            // Writing to a string can't fail.
-            let _ = write!(text, "{byte:02x}");
-            text
-        });
         Self {
             destination: seen.destination,
             link: seen.link.clone().unwrap_or_default(),
             metric: seen.metric,
-            message,
+            message: wire::hex(&seen.message),
         }
     }
 
     fn message(&self, actual: &Actual) -> Option<RouteMessage> {
-        let bytes = (0..self.message.len()).step_by(2);
-        let bytes = bytes.map(|at| u8::from_str_radix(self.message.get(at..at + 2)?, 16).ok());
-        let bytes = bytes.collect::<Option<Vec<u8>>>()?;
-        let mut message = RouteMessage::parse(&bytes[..]).ok()?;
+        let mut message: RouteMessage = wire::of_hex(&self.message)?;
         // What the kernel reports of links, and does not take back.
         message.header.flags &= RouteFlags::Onlink;
         let attributes = &mut message.attributes;

@@ -1,7 +1,7 @@
 //! That one of podwire's links is up; and what a link needs before it can have anything.
 
 use netlink_packet_route::RouteNetlinkMessage;
-use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
+use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkInfo, LinkMessage};
 use rtnetlink::LinkUnspec;
 use serde::{Deserialize, Serialize};
 
@@ -20,6 +20,12 @@ pub(crate) struct LinkSeen {
     pub(crate) mac: String,
     /// The index of the bridge, bond or VRF that it is a part of.
     pub(crate) master: Option<u32>,
+    /// Whether it has a carrier.
+    pub(crate) carrier: bool,
+    /// Its kind, such as vlan; empty of a physical one.
+    pub(crate) kind: String,
+    /// The index of the link below.
+    pub(crate) below: Option<u32>,
 }
 
 impl LinkSeen {
@@ -32,12 +38,23 @@ impl LinkSeen {
             mtu: 0,
             mac: String::new(),
             master: None,
+            carrier: message.header.flags.contains(LinkFlags::LowerUp),
+            kind: String::new(),
+            below: None,
         };
         for attribute in &message.attributes {
             match attribute {
                 LinkAttribute::IfName(text) => name = Some(text.clone()),
                 LinkAttribute::Mtu(mtu) => seen.mtu = *mtu,
                 LinkAttribute::Controller(index) => seen.master = Some(*index).filter(|it| *it > 0),
+                LinkAttribute::Link(index) => seen.below = Some(*index),
+                LinkAttribute::LinkInfo(parts) => {
+                    let mut kinds = parts.iter().filter_map(|part| match part {
+                        LinkInfo::Kind(kind) => Some(kind.to_string()),
+                        _ => None,
+                    });
+                    seen.kind = kinds.next().unwrap_or_default();
+                }
                 LinkAttribute::Address(bytes) => seen.mac = mac::text(bytes),
                 _ => {}
             }

@@ -22,6 +22,7 @@ mod sysctl;
 mod table;
 mod tunnel;
 mod tunnel_port;
+mod uplink;
 
 use std::fmt;
 
@@ -50,9 +51,11 @@ pub(crate) use sysctl::{CONNTRACK_BUCKETS, Sysctl, read_sysctl};
 pub(crate) use table::TableSeen;
 pub(crate) use tunnel::{Tunnel, TunnelSeen};
 pub(crate) use tunnel_port::TunnelPort;
+pub(crate) use uplink::{Uplink, UplinkSeen};
 
 use crate::firewall::Table;
 use crate::firewalld::Rule;
+use crate::moved::Moved;
 
 /// A kind of items.
 pub(crate) trait Kind {
@@ -75,6 +78,12 @@ pub(crate) trait Kind {
     /// What else the journal has to record before it is made.
     fn undos(&self, _: &Actual, _: &[Undo]) -> Vec<Undo> {
         Vec::new()
+    }
+
+    /// For a change that must not stay half made, as that cuts off the machine: what is recorded
+    /// before it, of which a process of its own makes the inverse at a deadline.
+    fn guarded(&self, _: &Actual) -> Option<Moved> {
+        None
     }
 
     /// What makes it, or changes it into what is planned.
@@ -152,6 +161,7 @@ kinds! {
     File(File): "file", Kernel, Journal;
     Sysctl(Sysctl): "sysctl", Kernel, Own;
     LinkUp(LinkUp): "link", Kernel, Journal;
+    Uplink(Uplink): "uplink", Switch, Own;
     Address(Address): "address", Kernel, Journal;
     Neighbour(Neighbour): "neighbour", Kernel, Journal;
     Former(Former): "route", Kernel, Own;
@@ -276,6 +286,8 @@ pub(crate) enum Change {
     /// Of the switch's own columns: those that follow each other are one transaction.
     Key(KeyChange),
     Switch(Transaction),
+    /// None: it waits until ovs-vswitchd has attached this link to its bridge.
+    Attached(String),
     /// A request to the kernel, with its flags.
     Kernel(RouteNetlinkMessage, u16),
     /// A script for nft, and what it is about.

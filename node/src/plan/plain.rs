@@ -166,6 +166,7 @@ fn bridge(settings: &Settings, actual: &Actual, mtu: u32) -> Item {
         datapath: seen.map(|seen| seen.datapath.clone()).unwrap_or_default(),
         mac: mac(gateway(&settings.node_subnets[0])).to_string(),
         mtu,
+        nic: None,
     })
 }
 

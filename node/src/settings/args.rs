@@ -6,7 +6,7 @@ use clap::Args;
 use podwire_apiserver::Access;
 use podwire_daemon::settings::{Mode, ServerArgs, SettingsError, SouthboundArgs};
 
-use super::Firewalld;
+use super::{Firewalld, Profile};
 
 /// The flags that say what the node is to be.
 #[derive(Debug, Clone, Args)]
@@ -51,6 +51,18 @@ pub(crate) struct SettingsArgs {
     /// Uplink: the link to other nodes and the outside [default: the default route's]
     #[arg(long, value_name = "LINK", env = "PODWIRE_INTERFACE")]
     pub(super) interface: Option<String>,
+    /// Whether this command may move the NIC.
+    #[arg(skip)]
+    pub(crate) moves: bool,
+    /// routed: the NIC is not touched; bridged: it is moved into the bridge br-ex, by `init` alone
+    #[arg(
+        long,
+        value_name = "PROFILE",
+        default_value = "routed",
+        env = "PODWIRE_PROFILE",
+        hide_possible_values = true
+    )]
+    pub(super) profile: Profile,
     /// MTU of pods and of the management port, in bytes [default: the uplink's, less the tunnel's
     /// headers]
     #[arg(long, value_name = "BYTES", env = "PODWIRE_MTU")]

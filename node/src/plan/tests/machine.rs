@@ -30,6 +30,8 @@ pub(super) fn settings(subnets: &[&str]) -> Settings {
         }),
         ovn_remote: Some("tcp:192.0.2.9:6642".to_owned()),
         bridge: "br-int".to_owned(),
+        profile: crate::settings::Profile::Routed,
+        moves: false,
     }
 }
 
@@ -40,6 +42,9 @@ pub(super) fn machine() -> Actual {
         mtu: 1500,
         mac: "02:00:00:00:00:01".to_owned(),
         master: None,
+        carrier: true,
+        kind: String::new(),
+        below: None,
     };
     Actual {
         switch: SwitchSeen {

@@ -1,0 +1,199 @@
+//! A change that cuts the machine off if it stays half made: executed under a guard, verified, and
+//! undone at once if any of it fails.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use netlink_packet_core::NLM_F_REPLACE;
+use netlink_packet_route::RouteNetlinkMessage;
+use tracing::warn;
+
+use super::{ApplyError, Machine};
+use crate::actual::{gateways, switch};
+use crate::diff::Step;
+use crate::guard::{self, Guard};
+use crate::items::{Actual, Item, Kind as _, Uplink};
+use crate::moved::{self, Moved, Phase};
+use crate::reach;
+use crate::settings::Places;
+
+/// How a move is guarded.
+#[derive(Clone)]
+pub(crate) struct Moving {
+    pub(crate) places: Places,
+    /// After this time the guard undoes what is not confirmed.
+    pub(crate) within: Duration,
+    /// Whether a person confirms, and not this process once it has verified the new path.
+    pub(crate) by_hand: bool,
+    pub(crate) api: Option<kube::Client>,
+}
+
+/// Without its client, which has nothing to show.
+impl std::fmt::Debug for Moving {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self {
+            places,
+            within,
+            by_hand,
+            api: _,
+        } = self;
+        let mut shown = f.debug_struct("Moving");
+        shown.field("places", places).field("within", within);
+        shown.field("by_hand", by_hand).finish_non_exhaustive()
+    }
+}
+
+impl Moving {
+    /// For what this process itself completes.
+    pub(crate) const WITHIN: Duration = Duration::from_secs(30);
+
+    pub(crate) fn of(places: &Places) -> Self {
+        Self {
+            places: places.clone(),
+            within: Self::WITHIN,
+            by_hand: false,
+            api: None,
+        }
+    }
+}
+
+impl Machine {
+    /// Executes a step of which `moved` is the record.
+    pub(super) async fn guarded(
+        &mut self,
+        step: &Step,
+        mut moved: Moved,
+        actual: &Actual,
+    ) -> Result<(), ApplyError> {
+        let Moving {
+            places,
+            within,
+            by_hand,
+            ..
+        } = self.moving.clone();
+        let directory = &places.directory;
+        let Some(_lock) = moved::lock(directory, false)? else {
+            return Err(ApplyError::Moving);
+        };
+        let makes = matches!(step, Step::Make(_));
+        let within = if makes { within } else { Moving::WITHIN };
+        let until = guard::until(within);
+        moved.phase = Phase::Moving {
+            until: until.clone(),
+        };
+        moved.write(directory)?;
+        let mut guard = match Guard::start(&places, &until, within).await {
+            Ok(guard) => guard,
+            Err(error) => {
+                // Nothing was changed yet.
+                match &actual.moved {
+                    Some(before) => before.write(directory)?,
+                    None => Moved::forget(directory)?,
+                }
+                return Err(error.into());
+            }
+        };
+        super::fault();
+        let kind = step.item().kind();
+        if !makes {
+            for change in kind.remove(actual) {
+                self.change(change).await?;
+                super::fault();
+            }
+            Moved::forget(directory)?;
+            return Ok(());
+        }
+        let made = self.moved_in(step, &moved, actual, &mut guard).await;
+        let Err(error) = made else {
+            if by_hand {
+                return Ok(guard.leave().await?);
+            }
+            moved.phase = Phase::Confirmed;
+            return Ok(moved.write(directory)?);
+        };
+        warn!("moving {} back: {error}", moved.nic);
+        // If this fails, too, the guard does it.
+        self.move_back(&moved, actual).await?;
+        moved.phase = Phase::RolledBack {
+            why: error.to_string(),
+        };
+        moved.write(directory)?;
+        Err(ApplyError::MovedBack(Box::new(error)))
+    }
+
+    async fn moved_in(
+        &mut self,
+        step: &Step,
+        moved: &Moved,
+        actual: &Actual,
+        guard: &mut Guard,
+    ) -> Result<(), ApplyError> {
+        for change in step.item().kind().make(actual) {
+            self.change(change).await?;
+            super::fault();
+        }
+        guard.check()?;
+        let bridge = &moved.bridge;
+        let index = actual.index(bridge).unwrap_or_default();
+        for ip in gateways(&moved.had) {
+            self.ask_gateway(bridge, index, ip).await?;
+        }
+        if let Some(api) = self.moving.api.clone() {
+            reach::api_server(&api).await?;
+        }
+        super::fault();
+        Ok(guard.check()?)
+    }
+
+    /// Asks twice: the first answer may be lost while the bridge learns.
+    async fn ask_gateway(&self, link: &str, index: u32, ip: IpAddr) -> Result<(), ApplyError> {
+        if reach::gateway(link, index, ip).await.is_ok() {
+            return Ok(());
+        }
+        Ok(reach::gateway(link, index, ip).await?)
+    }
+
+    /// Moves a NIC back, and removes its bridge. All is tried, whatever fails; the first failure is
+    /// returned.
+    pub(crate) async fn move_back(
+        &mut self,
+        moved: &Moved,
+        actual: &Actual,
+    ) -> Result<(), ApplyError> {
+        let mut actual = actual.clone();
+        actual.switch = switch(&self.client, None);
+        actual.moved = Some(moved.clone());
+        let uplink = Uplink {
+            nic: moved.nic.clone(),
+            bridge: moved.bridge.clone(),
+            moves: true,
+        };
+        let mut failed = None;
+        let mut changes = uplink.remove(&actual);
+        let bridge = actual.switch.uplink.is_some();
+        if bridge {
+            let bridge = crate::items::Bridge {
+                name: moved.bridge.clone(),
+                ..Default::default()
+            };
+            changes.extend(Item::Bridge(bridge).kind().remove(&actual));
+        }
+        for change in changes {
+            // A link or address that is there already is none of its failures.
+            if let Err(error) = self.change(change).await {
+                failed.get_or_insert(error);
+            }
+        }
+        failed.map_or(Ok(()), Err)
+    }
+}
+
+/// Whether the kernel's answer that something exists is success: what a request would create, or
+/// change the other one into, is there as it should be.
+pub(super) fn may_exist(message: &RouteNetlinkMessage, flags: u16) -> bool {
+    match message {
+        RouteNetlinkMessage::NewRule(_) => true,
+        RouteNetlinkMessage::NewRoute(_) => flags & NLM_F_REPLACE != 0,
+        _ => false,
+    }
+}

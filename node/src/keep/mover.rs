@@ -1,0 +1,77 @@
+//! Moves a NIC back, with as little as possible: the kernel, Open vSwitch's database, the record.
+
+use super::NodeError;
+use crate::actual::switch;
+use crate::apply::{Counts, Machine, Moving};
+use crate::diff::Step;
+use crate::items::{Actual, Item};
+use crate::journal::Journal;
+use crate::look::{Connections, Goal, LookError};
+use crate::moved::{Held, Moved, Phase};
+use crate::settings::Places;
+
+/// A machine of which a NIC can be moved back.
+pub(crate) struct Mover {
+    machine: Machine,
+    places: Places,
+}
+
+impl Mover {
+    /// Opens all that it needs. A database that does not answer is no error.
+    pub(crate) async fn with_journal(places: &Places, journal: Journal) -> Result<Self, NodeError> {
+        let goal = Goal {
+            settings: None,
+            take_over: false,
+            api_server: None,
+            uplink: None,
+        };
+        let connections = Connections::open(places, &goal).await?;
+        let machine = Machine {
+            client: connections.client,
+            southbound: None,
+            firewalld: None,
+            handle: connections.handle,
+            journal,
+            owned: Default::default(),
+            counts: Counts::default(),
+            moving: Moving::of(places),
+        };
+        Ok(Self {
+            machine,
+            places: places.clone(),
+        })
+    }
+
+    /// A NIC in a bridge of podwire's, of which there is no record: it was moved before a boot, and
+    /// its addresses are not on the bridge.
+    pub(crate) fn left_over(&self) -> Option<Moved> {
+        let uplink = switch(&self.machine.client, None).uplink?;
+        Some(Moved {
+            nic: uplink.nic,
+            bridge: uplink.bridge,
+            phase: Phase::Confirmed,
+            had: Held::default(),
+        })
+    }
+
+    /// Moves it back, and records why. Call this with the record's lock.
+    pub(crate) async fn back(&mut self, mut moved: Moved, why: &str) -> Result<(), NodeError> {
+        let Machine { client, handle, .. } = &self.machine;
+        let actual = Actual::links_of_gateway(client, handle, &moved).await;
+        let actual = actual.map_err(LookError::from)?;
+        let done = self.machine.move_back(&moved, &actual).await;
+        done.map_err(|error| {
+            let uplink = crate::items::Uplink {
+                nic: moved.nic.clone(),
+                bridge: moved.bridge.clone(),
+                moves: true,
+            };
+            let steps = vec![Step::Remove(Item::Uplink(uplink))];
+            NodeError::Apply(vec![crate::apply::Failure { steps, error }])
+        })?;
+        moved.phase = Phase::RolledBack {
+            why: why.to_owned(),
+        };
+        Ok(moved.write(&self.places.directory)?)
+    }
+}

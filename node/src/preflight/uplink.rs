@@ -1,0 +1,162 @@
+//! Whether a NIC can be moved into the gateway bridge without a risk: what podwire can't move, or
+//! can't verify afterwards, is refused before the first change.
+
+use std::path::Path;
+
+use kube::Client as Api;
+
+use crate::actual::gateways;
+use crate::items::LinkSeen;
+use crate::look::Look;
+use crate::nft;
+use crate::reach;
+use crate::settings::Settings;
+
+/// Kinds of links that are moved: physical ones, which have none, and one of two ends of a cable
+/// between namespaces.
+const KINDS: [&str; 2] = ["", "veth"];
+
+/// Why the NIC can't be moved.
+pub(super) async fn refusals(
+    settings: &Settings,
+    look: &Look,
+    nic: &str,
+    api: Option<&Api>,
+) -> Vec<String> {
+    let actual = &look.actual;
+    let Some(link) = actual.links.get(nic) else {
+        return vec![format!("--interface {nic}: there is no such link")];
+    };
+    let mut found = of_link(nic, link, look);
+    let bridge = settings.gateway().unwrap_or_default();
+    let has_row = actual.switch.bridges.contains_key(bridge);
+    if actual.links.contains_key(bridge) && !has_row {
+        found.push(format!(
+            "there is a link {bridge} already, which is no bridge of Open vSwitch: remove or \
+             rename it"
+        ));
+    }
+    found.extend(actual.immovable.get(nic).into_iter().flatten().cloned());
+    found.extend(manager(nic, link.index));
+    found.extend(firewall(nic, bridge).await);
+    if actual.firewalld.is_some() {
+        found.push(format!(
+            "firewalld runs, and has zones for {nic}, not for {bridge}: that is not supported yet"
+        ));
+    }
+    if !found.is_empty() {
+        return found;
+    }
+    let held = actual.held.get(nic);
+    let gateways = held.map(gateways).unwrap_or_default();
+    if gateways.is_empty() && api.is_none() {
+        found.push(format!(
+            "{nic} has no default route with a gateway, and no API server is named: nothing could \
+             tell whether the move has succeeded"
+        ));
+    }
+    for ip in gateways {
+        if let Err(error) = reach::gateway(nic, link.index, ip).await {
+            found.push(format!("{error}: it could not be verified after the move"));
+        }
+    }
+    if let Some(api) = api
+        && let Err(error) = reach::api_server(api).await
+    {
+        found.push(format!("{error}: it could not be verified after the move"));
+    }
+    found
+}
+
+fn of_link(nic: &str, link: &LinkSeen, look: &Look) -> Vec<String> {
+    let links = &look.actual.links;
+    let mut found = Vec::new();
+    let sys = Path::new("/sys/class/net").join(nic);
+    if !KINDS.contains(&&*link.kind) {
+        found.push(format!(
+            "{nic} is a link of kind {}: only physical NICs are moved yet",
+            link.kind
+        ));
+    }
+    if sys.join("wireless").exists() || sys.join("phy80211").exists() {
+        found.push(format!(
+            "{nic} is wireless: an access point takes no other MAC addresses than its own"
+        ));
+    }
+    if let Some(master) = link.master {
+        let master = links.iter().find(|(_, link)| link.index == master);
+        let master = master.map_or("another link", |(name, _)| name);
+        found.push(format!(
+            "{nic} is a part of {master}: name that, or free {nic}"
+        ));
+    }
+    if !link.up || !link.carrier {
+        found.push(format!("{nic} has no carrier: is its cable connected?"));
+    }
+    let above = links.iter().filter(|(_, other)| {
+        other.below == Some(link.index) && !["", "veth"].contains(&&*other.kind)
+    });
+    for (name, other) in above {
+        found.push(format!(
+            "{name} ({}) is on {nic}: it would lose its packets to the bridge",
+            other.kind
+        ));
+    }
+    found
+}
+
+/// The program that configures the NIC, and would do so again after the move.
+fn manager(nic: &str, index: u32) -> Option<String> {
+    let text = |path: String| std::fs::read_to_string(path).unwrap_or_default();
+    let networkd = text(format!("/run/systemd/netif/links/{index}"));
+    let networkd = networkd.lines().any(|line| {
+        line.strip_prefix("ADMIN_STATE=")
+            .is_some_and(|state| !["unmanaged", "initialized", "pending"].contains(&state))
+    });
+    let managed = text(format!("/run/NetworkManager/devices/{index}"));
+    let managed = managed.lines().any(|line| line.trim() == "managed=true");
+    let ifupdown = text("/run/network/ifstate".to_owned());
+    let ifupdown = ifupdown
+        .lines()
+        .any(|line| line.split('=').next() == Some(nic));
+    let leases = ["dhclient", "dhcpcd"].into_iter().find(|name| {
+        ["", "/dhcpcd"].iter().any(|directory| {
+            let stems = [
+                format!("{name}.{nic}"),
+                format!("{name}-{nic}"),
+                nic.to_owned(),
+            ];
+            let mut stems = stems
+                .iter()
+                .filter(|it| **it != nic || !directory.is_empty());
+            stems.any(|stem| Path::new(&format!("/run{directory}/{stem}.pid")).exists())
+        })
+    });
+    let manager = match (networkd, managed, ifupdown, leases) {
+        (true, ..) => "systemd-networkd",
+        (_, true, ..) => "NetworkManager",
+        (_, _, true, _) => "ifupdown",
+        (_, _, _, Some(client)) => client,
+        _ => return None,
+    };
+    Some(format!(
+        "{manager} manages {nic}, and would configure it again after the move: that is not \
+         supported yet"
+    ))
+}
+
+/// Rules that name the NIC would no longer match its packets, which come from the bridge: an accept
+/// of ssh would no longer accept it.
+async fn firewall(nic: &str, bridge: &str) -> Option<String> {
+    let rules = match nft::ruleset().await {
+        Ok(rules) => rules,
+        Err(error) => return Some(format!("the firewall's rules can't be read: {error}")),
+    };
+    let named = format!("\"{nic}\"");
+    let rule = rules.lines().find(|line| line.contains(&named))?;
+    Some(format!(
+        "a rule of nftables names {nic} (`{}`), and would not match packets of {bridge}: have it \
+         name {bridge}, too",
+        rule.trim()
+    ))
+}
