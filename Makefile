@@ -232,6 +232,7 @@ bench-controller: root ## podwire-controller with 500 nodes, 50,000 pods and 10,
 
 # A tree of each other release has its ovsdb-server and ovn-northd; this machine's own are used where it is that release.
 SCALE_VERSIONS ?= bookworm trixie sid
+SCALE_OUTPUT ?= target/bench-scale
 SCALE_FLAGS ?=
 SCALE_PACKAGES := ovn-central libjemalloc2 iproute2 ethtool util-linux ca-certificates
 
@@ -240,17 +241,21 @@ bench-scale: root ## what a pod and an endpoint cost ovn-northd, by version of O
 	@.ci/packages $(SCALE_PACKAGES) debootstrap
 	@$(CARGO) build --release -p podwire-controller --bin podwire-controller
 	@$(CARGO) build --release -p podwire-tests --bin podwire-bench-controller
-	mkdir -p target/bench-scale
+	mkdir -p $(SCALE_OUTPUT)
 	export PODWIRE_CONTROLLER_BIN=$(CURDIR)/target/release/podwire-controller
 	own=$$(. /etc/os-release; echo "$${VERSION_CODENAME:-}")
 	for release in $(SCALE_VERSIONS); do
-		run=(target/release/podwire-bench-controller scale --output target/bench-scale/$$release.json $(SCALE_FLAGS))
+		run=(target/release/podwire-bench-controller scale --output $(SCALE_OUTPUT)/$$release.json $(SCALE_FLAGS))
 		if [[ $$release != "$$own" ]]; then
 			.ci/tree "$$release" target/versions/ovn-"$$release" $(SCALE_PACKAGES)
 			run=(.ci/in-tree target/versions/ovn-"$$release" "$${run[@]}")
 		fi
 		"$${run[@]}"
 	done
+
+.PHONY: bench-policy
+bench-policy: ## what a label and a network policy cost: until the southbound database and until a node's flow, by version of OVN (SCALE_VERSIONS=), beside rows of ovn-kubernetes' shape; SCALE_FLAGS=--pods 500,5000 (ten minutes)
+	@$(MAKE) --no-print-directory bench-scale SCALE_PACKAGES="$(SCALE_PACKAGES) ovn-host" SCALE_OUTPUT=target/bench-policy SCALE_FLAGS="--policies 2000 --changes 30 $(SCALE_FLAGS)"
 
 .PHONY: bench-node
 bench-node: root ## how long the node role takes to make a machine a node, and to put back what is removed, beside the same steps by commands (one minute)

@@ -76,10 +76,7 @@ impl Cluster {
 
     pub(crate) fn apply_pod(&self, number: u32) {
         let node = name_of_node(number % self.nodes);
-        let (name, uid) = (
-            name_of_pod(number),
-            format!("8f14e45f-ceea-467f-ab27-{number:012}"),
-        );
+        let (name, uid) = (name_of_pod(number), uid_of_pod(number));
         let pod = pod(&node, &namespace(number), &name, &uid, json!({}));
         self.server.apply(pod);
     }
@@ -160,6 +157,10 @@ pub(crate) fn name_of_service(number: u32) -> String {
 
 pub(crate) fn name_of_node(number: u32) -> String {
     format!("node-{number}")
+}
+
+pub(crate) fn uid_of_pod(number: u32) -> String {
+    format!("8f14e45f-ceea-467f-ab27-{number:012}")
 }
 
 pub(crate) fn name_of_pod(number: u32) -> String {

@@ -3,8 +3,10 @@
 //! rows of ovn-kubernetes' central shape.
 
 mod measure;
+mod node;
 mod northd;
 mod peer;
+mod policies;
 mod rows;
 mod southbound;
 mod table;
@@ -24,6 +26,8 @@ const HELP: &str = "\
 --changes NUMBER  how many of each kind [100]
 --before PATH     another build of the controller, measured in the same run
 --preload LIBRARY another row: ovn-northd started with LD_PRELOAD=LIBRARY
+--policies NUMBER instead of pods and endpoints: so many NetworkPolicies over 200 namespaces,
+                  changes of labels and policies, and a node with ovn-controller
 --alone           without rows of ovn-kubernetes' shape
 --stopwatches     what ovn-northd says its phases take
 --output PATH     the numbers as JSON";
@@ -33,6 +37,7 @@ struct Options {
     changes: u32,
     before: Option<PathBuf>,
     preload: Option<String>,
+    policies: Option<u32>,
     with_peer: bool,
     with_stopwatches: bool,
     output: Option<PathBuf>,
@@ -45,6 +50,7 @@ impl Options {
             changes: 100,
             before: None,
             preload: None,
+            policies: None,
             with_peer: true,
             with_stopwatches: false,
             output: None,
@@ -63,6 +69,7 @@ impl Options {
                 "--changes" => options.changes = number(value()?)?,
                 "--before" => options.before = Some(value()?.into()),
                 "--preload" => options.preload = Some(value()?.clone()),
+                "--policies" => options.policies = Some(number(value()?)?),
                 "--alone" => options.with_peer = false,
                 "--stopwatches" => options.with_stopwatches = true,
                 "--output" => options.output = Some(value()?.into()),

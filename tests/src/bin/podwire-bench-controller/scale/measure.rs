@@ -6,14 +6,22 @@ use std::time::{Duration, Instant};
 use podwire_tests::{Failure, Step as _};
 use serde_json::{Value, json};
 
+use super::node::Node;
 use super::northd::{Northd, Recomputes};
+use super::policies;
 use super::rows::{Rows, Subject, add_chassis};
-use super::southbound::{Southbound, bound, endpoint, gone};
+use super::southbound::{Southbound, bound, endpoint, gone, member};
 use super::{Options, table};
 use crate::cluster::Cluster;
 
 const PODS_OF_A_NODE: u32 = 100;
 const PODS_OF_A_SERVICE: u32 = 10;
+/// The logical flows.
+const COUNT_FLOWS: [&str; 3] = [
+    "transact",
+    "unix:/run/ovn/ovnsb_db.sock",
+    r#"["OVN_Southbound",{"op":"select","table":"Logical_Flow","where":[],"columns":["_uuid"]}]"#,
+];
 /// How fast the pods of a burst come.
 const PER_SECOND: u32 = 100;
 
@@ -45,9 +53,17 @@ impl Measured {
         let name = subject.name();
         let cluster = Cluster::new(nodes, pods / nodes, services)?;
         let say = |what: &str| eprintln!("{name}, {}: {what}", cluster.size());
-        add_chassis(&cluster)?;
+        let policies = options.policies;
+        if let Some(count) = policies {
+            policies::apply(&cluster, count);
+        }
+        // The first one's is ovn-controller's own.
+        add_chassis(&cluster, u32::from(policies.is_some()))?;
         say("northbound rows");
         let mut rows = subject.write(&cluster)?;
+        if let Some(count) = policies {
+            rows.add_policies(&cluster, count)?;
+        }
         say("ovn-northd's first run");
         let mut figures = Vec::new();
         let southbound = Southbound::follow(&cluster.central)?;
@@ -65,6 +81,16 @@ impl Measured {
             northd,
             rows: &mut rows,
         };
+        if let Some(policies) = policies {
+            let changes = bench.policies(policies, options.changes, &mut figures)?;
+            let version = bench.northd.version();
+            return Ok(Self {
+                name,
+                version,
+                changes,
+                figures,
+            });
+        }
         let count = options.changes;
         let first = cluster.pods;
         bench.northd.reset_stopwatches();
@@ -188,6 +214,63 @@ impl Bench<'_> {
         let after = self.northd.recomputes();
         let kind = "pod created, 100 a second";
         Ok(Changes::new(kind, processor, wall, [before, after]))
+    }
+
+    /// Labels that change, and policies that come, one at a time: until the southbound database has
+    /// the address, or the set of the new policy's pods, and until a node has the flow.
+    fn policies(
+        &mut self,
+        policies: u32,
+        count: u32,
+        figures: &mut Vec<(&'static str, f64, &'static str)>,
+    ) -> Result<Vec<Changes>, Failure> {
+        let mut node = Node::start(self.cluster);
+        node.bind(self.cluster, self.rows)?;
+        let [mut processor, mut wall, mut flows] = [Vec::new(), Vec::new(), Vec::new()];
+        self.northd.settle()?;
+        let before = self.northd.recomputes();
+        for number in policies::changeable(self.cluster).take(count as usize) {
+            let address = self.rows.address(self.cluster, number);
+            let (awaited, used) = (member(&address), self.northd.processor_time()?);
+            let began = Instant::now();
+            self.rows.relabel(self.cluster, (policies, number))?;
+            wall.push(self.southbound.await_seen(&awaited)? - began);
+            flows.push(node.await_flow(&address)? - began);
+            self.northd.settle()?;
+            processor.push(self.northd.processor_time()? - used);
+        }
+        let after = self.northd.recomputes();
+        let counts = [before, after];
+        let labels = Changes::new("label, until southbound", processor.clone(), wall, counts);
+        let flows = Changes::new("label, until the flow", processor, flows, counts);
+        let (mut processor, mut wall) = (Vec::new(), Vec::new());
+        let before = self.northd.recomputes();
+        for turn in 0..count {
+            let used = self.northd.processor_time()?;
+            let began = Instant::now();
+            self.rows.add_policy(self.cluster, policies + turn)?;
+            wall.push(self.northd.settle()? - began);
+            processor.push(self.northd.processor_time()? - used);
+        }
+        let counts = [before, self.northd.recomputes()];
+        let created = Changes::new("policy, until all is done", processor, wall, counts);
+        let said = self
+            .cluster
+            .central
+            .machine()
+            .run("ovsdb-client", COUNT_FLOWS);
+        let logical: u64 = serde_json::from_str::<Value>(&said)
+            .ok()
+            .and_then(|it| it[0]["rows"].as_array().map(|rows| rows.len() as u64))
+            .unwrap_or_default();
+        #[expect(clippy::cast_precision_loss, reason = "fewer than 2^52 flows")]
+        figures.push(("logical flows", logical as f64, ""));
+        figures.push(("OpenFlow flows of the node", node.flows(), ""));
+        let [northd, databases] = self.northd.resident()?;
+        figures.push(("ovn-northd, resident", megabytes(northd * 1024), "MB"));
+        figures.push(("ovsdb-server, resident", megabytes(databases * 1024), "MB"));
+        figures.push(("southbound database", self.size()?, "MB"));
+        Ok(vec![labels, flows, created])
     }
 
     /// The southbound database's file once it has no history, in MB.

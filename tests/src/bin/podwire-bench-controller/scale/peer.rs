@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use podwire_tests::Failure;
 use serde_json::{Value, json};
 
+use super::policies;
 use crate::cluster::{Cluster, NAMESPACES, PORT_OF_ENDS, address_of_service, ends_of_service};
 use crate::cluster::{name_of_node, name_of_pod, name_of_service, namespace, place};
 use crate::floor::Database;
@@ -31,18 +32,18 @@ pub(crate) struct Peer {
     ports: HashMap<u32, Value>,
 }
 
-fn insert(table: &str, uuid: &str, row: Value) -> Value {
+pub(super) fn insert(table: &str, uuid: &str, row: Value) -> Value {
     json!({ "op": "insert", "table": table, "uuid-name": uuid, "row": row })
 }
 
 /// Adds to a column of the row with a name.
-fn under(table: &str, name: &str, column: &str, uuids: &[&str]) -> Value {
+pub(super) fn under(table: &str, name: &str, column: &str, uuids: &[&str]) -> Value {
     let added: Vec<_> = uuids.iter().map(|it| json!(["named-uuid", it])).collect();
     json!({ "op": "mutate", "table": table, "where": [["name", "==", name]],
         "mutations": [[column, "insert", ["set", added]]] })
 }
 
-fn map<const N: usize>(pairs: [(&str, &str); N]) -> Value {
+pub(super) fn map<const N: usize>(pairs: [(&str, &str); N]) -> Value {
     let pairs: Vec<_> = pairs
         .iter()
         .map(|(name, value)| json!([name, value]))
@@ -108,6 +109,78 @@ impl Peer {
                 answer: error.to_string(),
             }),
         }
+    }
+
+    /// Policies, and the places of all pods.
+    pub(crate) fn add_policies(&mut self, cluster: &Cluster, count: u32) -> Result<(), Failure> {
+        self.commit(&policies::shared_rows())?;
+        for number in 0..count {
+            self.commit(&policies::policy_rows(number))?;
+        }
+        for number in 0..cluster.pods {
+            let places = policies::places(count, number, policies::app(number));
+            self.join(cluster, number, &places, "insert")?;
+        }
+        Ok(())
+    }
+
+    /// One more, with the pods that it selects.
+    pub(crate) fn add_policy(&mut self, cluster: &Cluster, number: u32) -> Result<(), Failure> {
+        let mut rows = policies::policy_rows(number);
+        for pod in policies::selected(cluster, number) {
+            let groups = [policies::group(number)];
+            rows.extend(self.places(cluster, pod, (&[], &groups), "insert")?);
+        }
+        self.commit(&rows).map(drop)
+    }
+
+    /// Has a pod in the sets and groups of another label.
+    pub(crate) fn relabel(
+        &mut self,
+        cluster: &Cluster,
+        number: u32,
+        [before, after]: [(&[String], &[String]); 2],
+    ) -> Result<(), Failure> {
+        let mut all = self.places(cluster, number, before, "delete")?;
+        all.extend(self.places(cluster, number, after, "insert")?);
+        self.commit(&all).map(drop)
+    }
+
+    fn join(
+        &mut self,
+        cluster: &Cluster,
+        number: u32,
+        (sets, groups): &([String; 2], Vec<String>),
+        mutator: &str,
+    ) -> Result<(), Failure> {
+        let all = self.places(cluster, number, (&sets[..], groups), mutator)?;
+        self.commit(&all).map(drop)
+    }
+
+    fn places(
+        &mut self,
+        cluster: &Cluster,
+        number: u32,
+        (sets, groups): (&[String], &[String]),
+        mutator: &str,
+    ) -> Result<Vec<Value>, Failure> {
+        let address = address_of_pod(cluster, number);
+        let name = format!("{}_{}", namespace(number), name_of_pod(number));
+        let port = self.commit(&[json!({ "op": "select", "table": "Logical_Switch_Port",
+            "where": [["name", "==", name]], "columns": ["_uuid"] })])?;
+        let port = port[0]["rows"][0]["_uuid"].clone();
+        let change = |table: &str, name: &String, column: &str, member: &Value| {
+            json!({ "op": "mutate", "table": table, "where": [["name", "==", name]],
+                "mutations": [[column, mutator, member]] })
+        };
+        let address = json!(address);
+        let sets = sets
+            .iter()
+            .map(|it| change("Address_Set", it, "addresses", &address));
+        let groups = groups
+            .iter()
+            .map(|it| change("Port_Group", it, "ports", &port));
+        Ok(sets.chain(groups).collect())
     }
 
     pub(crate) fn add_pod(&mut self, cluster: &Cluster, number: u32) -> Result<(), Failure> {
@@ -318,7 +391,7 @@ fn pod_rows(cluster: &Cluster, number: u32) -> Vec<Value> {
     let port = json!({
         "name": format!("{namespace}_{}", name_of_pod(number)),
         "addresses": addresses, "port_security": addresses,
-        "options": map([("iface-id-ver", &format!("{number:032}")), ("requested-chassis", &node)]),
+        "options": map([("iface-id-ver", &version_of_pod(number)), ("requested-chassis", &node)]),
         "external_ids": map([("namespace", &namespace), ("pod", "true")]),
     });
     vec![
@@ -336,8 +409,12 @@ fn in_set(cluster: &Cluster, number: u32, mutator: &str) -> Value {
         "mutations": [["addresses", mutator, address]] })
 }
 
-fn address_of_pod(cluster: &Cluster, number: u32) -> String {
+pub(super) fn address_of_pod(cluster: &Cluster, number: u32) -> String {
     subnet(number % cluster.nodes, 3 + number / cluster.nodes)
+}
+
+pub(super) fn version_of_pod(number: u32) -> String {
+    format!("{number:032}")
 }
 
 /// A node's own address.

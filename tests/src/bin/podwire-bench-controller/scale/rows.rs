@@ -5,8 +5,11 @@ use std::path::PathBuf;
 use podwire_tests::Failure;
 use serde_json::json;
 
-use super::peer::Peer;
-use crate::cluster::{Cluster, PORT_OF_ENDS, ends_of_service, name_of_node, name_of_pod};
+use super::peer::{Peer, address_of_pod, version_of_pod};
+use super::policies;
+use crate::cluster::{
+    Cluster, PORT_OF_ENDS, ends_of_service, name_of_node, name_of_pod, uid_of_pod,
+};
 use crate::cluster::{namespace, place};
 use crate::process::Controller;
 
@@ -93,6 +96,63 @@ impl Rows {
         Ok(format!("{}:{PORT_OF_ENDS}", ends[0]))
     }
 
+    /// Adds policies that a cluster's objects have already.
+    pub(crate) fn add_policies(&mut self, cluster: &Cluster, count: u32) -> Result<(), Failure> {
+        match self {
+            Rows::Controller(..) => Ok(()),
+            Rows::Peer(peer) => peer.add_policies(cluster, count),
+        }
+    }
+
+    /// Adds one more.
+    pub(crate) fn add_policy(&mut self, cluster: &Cluster, number: u32) -> Result<(), Failure> {
+        match self {
+            Rows::Controller(..) => {
+                policies::apply_one(cluster, number);
+                Ok(())
+            }
+            Rows::Peer(peer) => peer.add_policy(cluster, number),
+        }
+    }
+
+    /// Changes the label of a pod to that of peers.
+    pub(crate) fn relabel(
+        &mut self,
+        cluster: &Cluster,
+        (policies, number): (u32, u32),
+    ) -> Result<(), Failure> {
+        match self {
+            Rows::Controller(..) => {
+                policies::change(cluster, number);
+                Ok(())
+            }
+            Rows::Peer(peer) => {
+                let labels = [policies::app(number), policies::CHANGED];
+                let places = labels.map(|app| policies::places(policies, number, app));
+                let places = places
+                    .each_ref()
+                    .map(|(sets, groups)| (&sets[..], &groups[..]));
+                peer.relabel(cluster, number, places)
+            }
+        }
+    }
+
+    /// What tells a pod from an earlier one with its name.
+    pub(crate) fn version(&self, number: u32) -> String {
+        match self {
+            Rows::Controller(..) => uid_of_pod(number),
+            Rows::Peer(_) => version_of_pod(number),
+        }
+    }
+
+    /// The address of a pod.
+    pub(crate) fn address(&self, cluster: &Cluster, number: u32) -> String {
+        match self {
+            Rows::Controller(..) => cluster.annotated(number),
+            Rows::Peer(_) => address_of_pod(cluster, number),
+        }
+    }
+
     /// Restarts the controller; how many operations it found to be done.
     pub(crate) fn restart(&mut self, cluster: &Cluster) -> Result<Option<u64>, Failure> {
         let Rows::Controller(binary, controller) = self else {
@@ -105,9 +165,9 @@ impl Rows {
     }
 }
 
-/// Chassis as ovn-controller would register them.
-pub(crate) fn add_chassis(cluster: &Cluster) -> Result<(), Failure> {
-    for number in 0..cluster.nodes {
+/// Chassis as ovn-controller would register them, from a node on.
+pub(crate) fn add_chassis(cluster: &Cluster, first: u32) -> Result<(), Failure> {
+    for number in first..cluster.nodes {
         let name = name_of_node(number);
         let encap = json!({
             "type": "geneve", "ip": place(number), "chassis_name": name,

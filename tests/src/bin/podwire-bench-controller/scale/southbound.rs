@@ -1,6 +1,6 @@
 //! What arrives in the southbound database, and when: a monitor of its own.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io::{BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -32,6 +32,10 @@ pub(crate) fn gone(port: &str) -> String {
     format!("end of port {port}")
 }
 
+pub(crate) fn member(address: &str) -> String {
+    format!("member {address}")
+}
+
 pub(crate) fn endpoint(address: &str) -> String {
     format!("endpoint {address}")
 }
@@ -44,6 +48,7 @@ impl Southbound {
         let tables = json!({
             "Port_Binding": { "columns": ["logical_port"] },
             "Load_Balancer": { "columns": ["vips"] },
+            "Address_Set": { "columns": ["addresses"] },
         });
         let params = json!(["OVN_Southbound", null, tables]);
         let request = json!({ "method": "monitor", "params": params, "id": 0 }).to_string();
@@ -93,10 +98,33 @@ fn names(tables: &Value) -> Vec<String> {
             _ => {}
         }
     }
+    for (_, row) in rows("Address_Set") {
+        let addresses = |of: &str| addresses(&row[of]["addresses"]);
+        if row["old"]["addresses"].is_null() {
+            continue;
+        }
+        let before = addresses("old");
+        let added = addresses("new")
+            .into_iter()
+            .filter(|it| !before.contains(it));
+        names.extend(added.map(|it| member(&it)));
+    }
     for (_, row) in rows("Load_Balancer") {
         let vips = row["new"]["vips"][1].as_array().into_iter().flatten();
         let ends = vips.filter_map(|pair| pair[1].as_str());
         names.extend(ends.flat_map(|ends| ends.split(',')).map(endpoint));
     }
     names
+}
+
+/// The elements of a set, which is one of them if it has no other.
+fn addresses(set: &Value) -> HashSet<String> {
+    let text = |it: &Value| it.as_str().map(str::to_owned);
+    match text(set) {
+        Some(one) => [one].into(),
+        None => {
+            let all = set[1].as_array().into_iter().flatten();
+            all.filter_map(text).collect()
+        }
+    }
 }
