@@ -16,7 +16,7 @@ use crate::items::{Actual, File, Item, SwitchSeen, Sysctl, Tables, Undo, UplinkS
 use crate::journal::Journal;
 use crate::moved::{Moved, MovedError};
 use crate::overlap::InUse;
-use crate::plan::{Plan, drop_in};
+use crate::plan::{Plan, boot_file, drop_in};
 use crate::servers::{Server, addresses, database, name_servers};
 use crate::settings::{Mode, Places, Settings};
 use crate::southbound;
@@ -222,6 +222,7 @@ impl Connections {
         });
         let mut sysctls: Vec<&str> = Vec::new();
         let mut files: Vec<String> = UNITS.map(drop_in).into();
+        files.push(boot_file());
         let mut rules: BTreeSet<Rule> = BTreeSet::new();
         for item in plan.items.iter().chain(made) {
             match item {

@@ -21,6 +21,7 @@ use crate::items::{
 use crate::settings::{Mode, Settings, least_mtu};
 use crate::{LINK, MAPPING};
 
+pub(crate) use bridged::boot_file;
 pub(crate) use conflicts::Conflict;
 pub(crate) use plain::AGENT_FILE;
 pub(crate) use tuning::drop_in;

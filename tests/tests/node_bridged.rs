@@ -16,6 +16,9 @@ const BRIDGED: &str = "--profile bridged --ovn-remote tcp:203.0.113.6:6642";
 fn machine() -> (Machine, Lan) {
     let machine = Machine::new();
     let lan = Lan::around(&machine);
+    // The machine's own units stay out of it.
+    let over = ["-t", "tmpfs", "none", "/etc/systemd/system"];
+    machine.node().run("mount", over);
     // The userspace datapath takes packets as they are, without checksums that hardware adds.
     machine.node().run("ethtool", "-K eth0 tx off");
     lan.place().run(|| {
@@ -265,4 +268,60 @@ fn what_cannot_be_moved_safely_is_refused_before_the_first_change() {
     );
     refused(&["address 192.0.2.12 of eth0 has a lifetime"]);
     node.run("ip", "address del 192.0.2.12/24 dev eth0");
+}
+
+/// What the database's unit runs after its start.
+fn after_database_start(machine: &Machine) {
+    let file = "/etc/systemd/system/ovsdb-server.service.d/91-podwire-uplink.conf";
+    let text = machine.node().run("cat", file);
+    let mut lines = text.lines();
+    let line = lines.find_map(|line| line.strip_prefix("ExecStartPost=-"));
+    machine.node().run("sh", ["-c", line.unwrap()]);
+}
+
+#[test]
+fn a_boot_finds_the_nic_outside_the_bridge_and_a_restart_in_it() {
+    let (machine, lan) = machine();
+    let node = machine.node();
+    machine.init(BRIDGED);
+    node.stop_ovsdb_server();
+    node.start_ovsdb_server();
+    after_database_start(&machine);
+    assert_moved(&machine);
+    lan.assert_reached(&machine);
+
+    // What a boot leaves: the database, and files below /etc.
+    node.kill_vswitchd();
+    node.stop_ovsdb_server();
+    node.run("rm", "-r /run/podwire");
+    node.run("nft", "flush ruleset");
+    for link in ["br-ex", "br-int", "ovn-k8s-mp0"] {
+        node.run("ip", format!("link del {link}"));
+    }
+    for line in [
+        "address add fe80::11/64 dev eth0 nodad",
+        "address add 192.0.2.11/24 dev eth0 noprefixroute",
+        "address add 2001:db8::11/64 dev eth0 noprefixroute nodad",
+        "route add 192.0.2.0/24 dev eth0 proto kernel metric 100",
+        "route add 2001:db8::/64 dev eth0 proto kernel metric 100",
+        "route add default via 192.0.2.1 dev eth0 metric 100",
+        "-6 route add default via 2001:db8::1 dev eth0 metric 100",
+    ] {
+        node.run("ip", line);
+    }
+    let another = "echo 11111111-2222-3333-4444-555555555555 >/run/boot; mount --bind /run/boot \
+                   /proc/sys/kernel/random/boot_id";
+    node.run("sh", ["-c", another]);
+    node.start_ovsdb_server();
+    after_database_start(&machine);
+    node.start_vswitchd();
+    assert_eq!(node.vsctl("list-ports br-ex").trim(), "");
+    lan.assert_reached(&machine);
+    machine.init(BRIDGED);
+    assert_moved(&machine);
+    lan.assert_reached(&machine);
+    machine.cleanup("");
+    assert_moved_back(&machine, &lan);
+    let files = node.run("find", "/etc/systemd/system -name 91-podwire-uplink.conf");
+    assert_eq!(files, "");
 }

@@ -21,7 +21,9 @@ pub(crate) use switch::{switch, tables as watched_tables};
 pub(crate) use uplink::gateways;
 
 /// The units of Open vSwitch's daemons.
-pub(crate) const UNITS: [&str; 2] = ["ovs-vswitchd.service", "ovsdb-server.service"];
+pub(crate) const UNITS: [&str; 2] = ["ovs-vswitchd.service", DATABASE_UNIT];
+/// That of the database's.
+pub(crate) const DATABASE_UNIT: &str = "ovsdb-server.service";
 
 /// Why the machine's state can't be read.
 #[derive(Debug, thiserror::Error)]
@@ -67,6 +69,8 @@ impl Actual {
             pods: switch::pods(client),
             ..Self::default()
         };
+        let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
+        actual.boot = boot.unwrap_or_default().trim().to_owned();
         actual.units = UNITS.iter().filter_map(|name| unit(name)).collect();
         actual.see_kernel(handle, holds).await?;
         let uplink = interface.or(actual.default_link.as_deref());

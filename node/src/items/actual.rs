@@ -55,6 +55,8 @@ pub(crate) struct Actual {
     pub(crate) accept_ra: Option<String>,
     /// Values below /proc/sys by path: those requested, if they exist.
     pub(crate) sysctls: BTreeMap<String, String>,
+    /// The kernel's name of this boot.
+    pub(crate) boot: String,
     /// The texts of Open vSwitch's units, by name.
     pub(crate) units: BTreeMap<String, String>,
     /// Files by path: those requested, if they exist.

@@ -51,7 +51,7 @@ pub(crate) use sysctl::{CONNTRACK_BUCKETS, Sysctl, read_sysctl};
 pub(crate) use table::TableSeen;
 pub(crate) use tunnel::{Tunnel, TunnelSeen};
 pub(crate) use tunnel_port::TunnelPort;
-pub(crate) use uplink::{Uplink, UplinkSeen};
+pub(crate) use uplink::{BOOT_FILE, Uplink, UplinkSeen};
 
 use crate::firewall::Table;
 use crate::firewalld::Rule;

@@ -20,6 +20,9 @@ use crate::moved::{Held, Moved, Phase};
 /// choice of the NIC outlives a boot.
 pub(crate) const NIC: &str = "bridge-uplink";
 
+/// The name of the file that takes the NIC out of the bridge at the next boot.
+pub(crate) const BOOT_FILE: &str = "91-podwire-uplink.conf";
+
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Uplink {
     pub(crate) nic: String,
@@ -144,6 +147,13 @@ impl Kind for Uplink {
         if let Some(awaited) = link::lacks(view, &self.bridge) {
             return State::Waits(awaited);
         }
+        // Without it, the next boot would lose the machine.
+        let unwritten = view.items.iter().find_map(|item| match item {
+            Item::File(file) if file.path.ends_with(BOOT_FILE) => {
+                (actual.files.get(&file.path) != Some(&file.text)).then_some(&file.path)
+            }
+            _ => None,
+        });
         let is_in = self.seen(actual).is_some_and(UplinkSeen::has_port);
         let mut addresses = actual.addresses.iter();
         let has_addresses = addresses.any(|seen| seen.link == self.nic && seen.universe);
@@ -153,6 +163,9 @@ impl Kind for Uplink {
             (false, true) => State::Missing,
             (false, false) => State::Differs(format!("not a port of {}", self.bridge)),
         };
+        if let Some(path) = unwritten {
+            return State::Waits(format!("file {path}"));
+        }
         match self.moves {
             true => view.of_switch(state),
             false => State::Waits("`podwire node init`, which alone moves it".to_owned()),

@@ -1,10 +1,11 @@
 //! The gateway bridge of the profile *bridged*: the NIC in it, and everything of the NIC on it.
 
 use super::Plan;
-use crate::GATEWAY;
-use crate::items::{Actual, Bridge, Item, LinkUp, Sysctl, Uplink};
+use crate::actual::DATABASE_UNIT;
+use crate::items::{Actual, BOOT_FILE, Bridge, File, Item, LinkUp, Sysctl, Uplink};
 use crate::moved::{Moved, Phase};
 use crate::settings::Settings;
+use crate::{FILE_MARK, GATEWAY};
 
 /// The NIC of the gateway bridge: the one that is in it or was chosen before, or the default
 /// route's.
@@ -29,6 +30,22 @@ pub(super) fn nic(settings: &Settings, actual: &Actual) -> Result<String, String
             ),
         },
     }
+}
+
+/// podwire's file beside the unit that starts Open vSwitch's database: at the next boot the NIC has
+/// its addresses itself, so it must not be in the bridge when ovs-vswitchd starts.
+pub(crate) fn boot_file() -> String {
+    format!("/etc/systemd/system/{DATABASE_UNIT}.d/{BOOT_FILE}")
+}
+
+/// Takes the NIC out of the bridge after a boot; a restart of the database in the boot in which it
+/// was moved leaves it there.
+fn at_boot(nic: &str, boot: &str) -> String {
+    format!(
+        "{FILE_MARK}\n[Service]\nExecStartPost=-/bin/sh -c 'grep -q {boot} \
+         /proc/sys/kernel/random/boot_id || exec ovs-vsctl --no-wait --timeout=10 -- --if-exists \
+         del-port {GATEWAY} {nic}'\n"
+    )
 }
 
 impl Plan {
@@ -77,6 +94,12 @@ impl Plan {
         }
         if is_kept {
             first.push(Item::LinkUp(LinkUp(GATEWAY.to_owned())));
+        }
+        if actual.units.contains_key(DATABASE_UNIT) {
+            first.push(Item::File(File {
+                path: boot_file(),
+                text: at_boot(&nic, &actual.boot),
+            }));
         }
         first.push(Item::Uplink(uplink));
         self.items.splice(0..0, first);
