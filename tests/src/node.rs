@@ -341,6 +341,12 @@ impl TestNode {
         self.start_daemon(command, name, "/run/openvswitch")
     }
 
+    /// Starts a daemon, and waits for nothing.
+    pub(crate) fn start_bare(&self, command: &Command, name: &str) -> Result<Daemon, Failure> {
+        let log = self.path(&format!("/run/log/{name}.log"));
+        Daemon::start(&self.keeper, command, &log)
+    }
+
     /// Starts a daemon of Open vSwitch or OVN whose control socket is in `rundir`, and waits for
     /// that.
     pub(crate) fn start_daemon(
@@ -349,11 +355,7 @@ impl TestNode {
         name: &str,
         rundir: &str,
     ) -> Result<Daemon, Failure> {
-        let daemon = Daemon::start(
-            &self.keeper,
-            command,
-            &self.path(&format!("/run/log/{name}.log")),
-        )?;
+        let daemon = self.start_bare(command, name)?;
         let control = self.path(&format!("{rundir}/{name}.{}.ctl", daemon.pid()));
         let look = || {
             let log = || std::fs::read_to_string(daemon.log()).unwrap_or_default();

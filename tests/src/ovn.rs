@@ -7,9 +7,11 @@
 //! bridge that has the tunnel's address: on each node a netdev bridge `br-phy` holds its end.
 
 mod controller;
+mod counters;
 mod host;
 mod pki;
 mod secured;
+mod tracer;
 
 use std::ops::Deref;
 use std::os::fd::AsRawFd;
@@ -20,9 +22,11 @@ use nix::sys::signal::Signal;
 use serde_json::json;
 
 pub use controller::LogicalPort;
+pub use counters::{Run, Runs};
 pub use host::Router;
 pub use pki::TlsFiles;
 pub use secured::{CHASSIS_REMOTE, COMMANDS, CONTROLLER_REMOTES, Keys};
+pub use tracer::Tracer;
 
 use crate::failure::{OrFail, Step};
 use crate::node::run_in;

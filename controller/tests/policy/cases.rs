@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-fn policy(namespace: &str, name: &str, spec: Value) -> Value {
+pub(crate) fn policy(namespace: &str, name: &str, spec: Value) -> Value {
     json!({
         "apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy",
         "metadata": { "namespace": namespace, "name": name, "uid": format!("{namespace}-{name}") },

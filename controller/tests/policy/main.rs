@@ -5,8 +5,10 @@
 #![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
 
 mod cases;
+mod generated;
 mod oracle;
 mod rows;
+mod trace;
 mod world;
 
 use oracle::Oracle;
@@ -47,6 +49,25 @@ fn the_rows_of_each_case_let_pass_what_the_api_says() {
         (most / 10..most * 9 / 10).contains(&passes),
         "{passes} of {most}"
     );
+}
+
+/// Every way to combine a rule's parts.
+#[test]
+fn the_rows_of_generated_cases_let_pass_what_the_api_says() {
+    let all = generated::all();
+    assert!(all.len() > 200, "{}", all.len());
+    for (at, (name, policies)) in all.into_iter().enumerate() {
+        let world = World::new(policies);
+        let (oracle, rows) = (Oracle::new(&world), Rows::of(&world));
+        // Others in each case; ovn-trace has all of them.
+        for probe in probes(&world).skip(at % 29).step_by(29) {
+            assert_eq!(
+                rows.passes(&probe),
+                oracle.passes(&probe),
+                "{name}: {probe:?}"
+            );
+        }
+    }
 }
 
 /// Written by hand, for the evaluator could be as wrong as the rows.
