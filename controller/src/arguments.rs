@@ -47,15 +47,17 @@ pub enum Command {
         #[command(subcommand)]
         object: Object,
     },
-    /// Show a network policy: the pods that it selects, the peers and ports of its rules, and whether
-    /// the northbound database has its rows; or what policies would change, before they are applied
+    /// Show a network policy: the pods that it selects, the peers and ports of its rules, and
+    /// whether the northbound database has its rows; or what policies would change, before they
+    /// are applied
     Policy {
         /// NAMESPACE/NAME
         #[arg(value_parser = object_name, required_unless_present = "dry_run")]
         #[arg(conflicts_with = "dry_run")]
         policy: Option<ObjectName>,
         /// Show which connections between living pods, nodes and the outside the policies of the
-        /// files would cut or open, and write nothing. Exit code 0: none would be cut; 3: some would
+        /// files would cut or open, and write nothing. Exit code 0: none would be cut; 3: some
+        /// would
         #[arg(long, requires = "files")]
         dry_run: bool,
         /// YAML or JSON with NetworkPolicies, several documents or a List; - for standard input

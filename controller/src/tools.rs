@@ -1,5 +1,5 @@
-//! Operators' queries: `status`, `explain`, `policy`, and what a dry run would do. They read the objects and
-//! the rows as a leader does, with the same code, and write nothing.
+//! Operators' queries: `status`, `explain`, `policy`, and what a dry run would do. They read the
+//! objects and the rows as a leader does, with the same code, and write nothing.
 
 mod explain;
 mod ovn;

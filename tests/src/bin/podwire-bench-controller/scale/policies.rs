@@ -1,8 +1,8 @@
 //! NetworkPolicies over all namespaces: as objects, and as rows of ovn-kubernetes' shape.
 //!
-//! Policy N is of namespace N and selects a fifth of its pods. It has a rule for a fifth of the pods
-//! of twenty namespaces and a network without a part of it, by four ports and a range, and a rule
-//! for what the pods may ask.
+//! Policy N is of namespace N and selects a fifth of its pods. It has a rule for a fifth of the
+//! pods of twenty namespaces and a network without a part of it, by four ports and a range, and a
+//! rule for what the pods may ask.
 
 use serde_json::{Value, json};
 
@@ -141,10 +141,15 @@ pub(crate) fn shared_rows() -> Vec<Value> {
             let [deny, arp] = [("drop", 1000, ""), ("allow", 1001, " && (arp || nd)")].map(
                 |(action, priority, more)| {
                     let uuid = format!("{name}{action}");
-                    rows.push(insert("ACL", &uuid, json!({
-                        "direction": lport, "priority": priority, "action": action,
-                        "match": format!("{port} == @{name}{more}"), "options": after_balancer(lport),
-                    })));
+                    rows.push(insert(
+                        "ACL",
+                        &uuid,
+                        json!({
+                            "direction": lport, "priority": priority, "action": action,
+                            "match": format!("{port} == @{name}{more}"),
+                            "options": after_balancer(lport),
+                        }),
+                    ));
                     uuid
                 },
             );
