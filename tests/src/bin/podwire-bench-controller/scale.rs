@@ -3,6 +3,7 @@
 //! rows of ovn-kubernetes' central shape.
 
 mod measure;
+mod monitor;
 mod node;
 mod northd;
 mod peer;
@@ -29,6 +30,7 @@ const HELP: &str = "\
 --policies NUMBER instead of pods and endpoints: so many NetworkPolicies over 200 namespaces,
                   changes of labels and policies, and a node with ovn-controller
 --alone           without rows of ovn-kubernetes' shape
+--nodes           what the cluster costs an ovn-controller, instead of ovn-northd
 --stopwatches     what ovn-northd says its phases take
 --output PATH     the numbers as JSON";
 
@@ -40,6 +42,7 @@ struct Options {
     policies: Option<u32>,
     with_peer: bool,
     with_stopwatches: bool,
+    of_nodes: bool,
     output: Option<PathBuf>,
 }
 
@@ -53,6 +56,7 @@ impl Options {
             policies: None,
             with_peer: true,
             with_stopwatches: false,
+            of_nodes: false,
             output: None,
         };
         let mut words = arguments.iter();
@@ -71,6 +75,7 @@ impl Options {
                 "--preload" => options.preload = Some(value()?.clone()),
                 "--policies" => options.policies = Some(number(value()?)?),
                 "--alone" => options.with_peer = false,
+                "--nodes" => options.of_nodes = true,
                 "--stopwatches" => options.with_stopwatches = true,
                 "--output" => options.output = Some(value()?.into()),
                 _ => return Err(format!("there is no {word}; there are:\n{HELP}")),

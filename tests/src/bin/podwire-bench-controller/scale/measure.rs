@@ -11,7 +11,7 @@ use super::northd::{Northd, Recomputes};
 use super::policies;
 use super::rows::{Rows, Subject, add_chassis};
 use super::southbound::{Southbound, bound, endpoint, gone, member};
-use super::{Options, table};
+use super::{Options, monitor, table};
 use crate::cluster::Cluster;
 
 const PODS_OF_A_NODE: u32 = 100;
@@ -42,8 +42,7 @@ pub(crate) struct Measured {
     pub(crate) name: &'static str,
     pub(crate) version: String,
     pub(crate) changes: Vec<Changes>,
-    /// What is a single number, with its unit.
-    pub(crate) figures: Vec<(&'static str, f64, &'static str)>,
+    pub(crate) figures: Vec<Figure>,
 }
 
 impl Measured {
@@ -93,6 +92,17 @@ impl Measured {
         }
         let count = options.changes;
         let first = cluster.pods;
+        if options.of_nodes {
+            say("an ovn-controller");
+            figures.extend(monitor::measure(&mut bench, first, count)?);
+            figures.push(("southbound database", bench.size()?, "MB"));
+            return Ok(Self {
+                name,
+                version: bench.northd.version(),
+                changes: Vec::new(),
+                figures,
+            });
+        }
         bench.northd.reset_stopwatches();
         let mut changes = Vec::new();
         say("pods, one at a time");
@@ -162,14 +172,22 @@ impl Measured {
     }
 }
 
-struct Bench<'c> {
-    cluster: &'c Cluster,
-    southbound: Southbound,
+/// What is a single number, with its unit.
+pub(crate) type Figure = (&'static str, f64, &'static str);
+
+pub(crate) struct Bench<'c> {
+    pub(crate) cluster: &'c Cluster,
+    pub(crate) southbound: Southbound,
     northd: Northd<'c>,
-    rows: &'c mut Rows,
+    pub(crate) rows: &'c mut Rows,
 }
 
 impl Bench<'_> {
+    /// Waits until ovn-northd has done all that there was to do.
+    pub(crate) fn settle(&self) -> Result<(), Failure> {
+        self.northd.settle().map(drop)
+    }
+
     /// Changes of which each waits until ovn-northd has done everything that the one before caused.
     fn one_by_one(
         &mut self,
@@ -305,11 +323,11 @@ impl Changes {
     }
 }
 
-fn seconds(duration: Duration) -> f64 {
+pub(crate) fn seconds(duration: Duration) -> f64 {
     duration.as_secs_f64()
 }
 
 #[expect(clippy::cast_precision_loss, reason = "less than 2^52 bytes")]
-fn megabytes(bytes: u64) -> f64 {
+pub(crate) fn megabytes(bytes: u64) -> f64 {
     bytes as f64 / 1e6
 }
