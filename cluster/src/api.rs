@@ -203,15 +203,73 @@ api! {
     }
     ClusterNetworkPolicy {
         metadata: Metadata,
+        spec: Part<TieredPolicySpec>,
         status: Part<ConditionsStatus>,
     }
     AdminNetworkPolicy {
         metadata: Metadata,
+        spec: Part<TieredPolicySpec>,
         status: Part<ConditionsStatus>,
     }
     BaselineAdminNetworkPolicy {
         metadata: Metadata,
+        spec: Part<TieredPolicySpec>,
         status: Part<ConditionsStatus>,
+    }
+    TieredPolicySpec {
+        tier: String,
+        priority: Option<i64>,
+        subject: TieredSubject,
+        ingress: Vec<Part<TieredRule>>,
+        egress: Vec<Part<TieredRule>>,
+    }
+    TieredSubject {
+        namespaces: Option<LabelSelector>,
+        pods: Option<NamespacedPod>,
+    }
+    NamespacedPod {
+        namespace_selector: LabelSelector,
+        pod_selector: LabelSelector,
+    }
+    TieredRule {
+        name: String,
+        action: String,
+        from: Part<Vec<TieredPeer>>,
+        to: Part<Vec<TieredPeer>>,
+        protocols: Part<Vec<TieredProtocol>>,
+        ports: Part<Vec<TieredPort>>,
+    }
+    TieredPeer {
+        namespaces: Option<LabelSelector>,
+        pods: Option<NamespacedPod>,
+        networks: Vec<String>,
+    }
+    TieredProtocol {
+        tcp: Option<TieredTransport>,
+        udp: Option<TieredTransport>,
+        sctp: Option<TieredTransport>,
+        destination_named_port: String,
+    }
+    TieredTransport {
+        destination_port: Option<TieredDestination>,
+    }
+    TieredDestination {
+        number: Option<i64>,
+        range: Option<TieredRange>,
+    }
+    TieredPort {
+        port_number: Option<TieredNumber>,
+        named_port: Option<String>,
+        port_range: Option<TieredRange>,
+    }
+    TieredNumber {
+        protocol: String,
+        port: i64,
+    }
+    TieredRange {
+        protocol: String,
+        start: i64,
+        end: i64,
     }
     ConditionsStatus {
         conditions: Vec<Value>,

@@ -144,7 +144,12 @@ impl Of {
     /// The tables with the rows of such keys.
     pub(crate) fn tables(self) -> &'static [Table] {
         match self {
-            Self::Cluster => &[Table::LogicalRouter, Table::PortGroup, Table::AddressSet],
+            Self::Cluster => &[
+                Table::LogicalRouter,
+                Table::PortGroup,
+                Table::AddressSet,
+                Table::Acl,
+            ],
             Self::Node => &[
                 Table::LogicalSwitch,
                 Table::LogicalSwitchPort,
@@ -153,11 +158,15 @@ impl Of {
                 Table::StaticRoute,
                 Table::RouterPolicy,
             ],
-            Self::Namespace | Self::Policy => &[Table::PortGroup, Table::Acl],
+            Self::Namespace
+            | Self::Policy
+            | Self::ClusterPolicy
+            | Self::AdminPolicy
+            | Self::BaselinePolicy => &[Table::PortGroup, Table::Acl],
             Self::Peers => &[Table::AddressSet],
             Self::Pod => &[Table::LogicalSwitchPort],
             Self::Service => &[Table::LoadBalancer],
-            Self::ClusterPolicy | Self::AdminPolicy | Self::BaselinePolicy | Self::Members => &[],
+            Self::Members => &[],
         }
     }
 

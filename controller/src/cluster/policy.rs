@@ -244,7 +244,14 @@ impl Policy {
             .into_iter()
             .filter_map(|it| self.rules(it))
             .flatten();
-        let ports = rules.flat_map(|rule| rule.ports.iter().flatten());
+        rules.flat_map(Rule::named_ports)
+    }
+}
+
+impl Rule {
+    /// The ports that it names.
+    pub fn named_ports(&self) -> impl Iterator<Item = &NamedPort> {
+        let ports = self.ports.iter().flatten();
         ports.filter_map(|ports| match ports {
             Ports::Named(named) => Some(named),
             _ => None,

@@ -35,6 +35,9 @@ pub(super) const KINDS: &[&dyn Kind] = &[
             Of::Namespace,
             Of::Peers,
             Of::Policy,
+            Of::ClusterPolicy,
+            Of::AdminPolicy,
+            Of::BaselinePolicy,
             Of::Pod,
             Of::Members,
         ],
@@ -64,34 +67,34 @@ pub(super) const KINDS: &[&dyn Kind] = &[
     &Followed {
         events: all::<api::ClusterNetworkPolicy>,
         name: |policy| policy.name.as_str().into(),
-        reduce: |policy| Some(Tiered::of(&policy.metadata, &policy.status)),
+        reduce: |policy| Some(Tiered::of_cluster(policy)),
         change: |name, policy| {
             changed(move |state| state.learn_tiered(Key::named(Of::ClusterPolicy, name), policy))
         },
-        unreadable: None,
-        holds: &[Of::ClusterPolicy],
+        unreadable: Some(|name, _| Change::Unreadable(Key::named(Of::ClusterPolicy, name))),
+        holds: &[Of::Peers, Of::ClusterPolicy, Of::Pod, Of::Members],
         is_optional: true,
     },
     &Followed {
         events: all::<api::AdminNetworkPolicy>,
         name: |policy| policy.name.as_str().into(),
-        reduce: |policy| Some(Tiered::of(&policy.metadata, &policy.status)),
+        reduce: |policy| Some(Tiered::of_admin(policy)),
         change: |name, policy| {
             changed(move |state| state.learn_tiered(Key::named(Of::AdminPolicy, name), policy))
         },
-        unreadable: None,
-        holds: &[Of::AdminPolicy],
+        unreadable: Some(|name, _| Change::Unreadable(Key::named(Of::AdminPolicy, name))),
+        holds: &[Of::Peers, Of::AdminPolicy, Of::Pod, Of::Members],
         is_optional: true,
     },
     &Followed {
         events: all::<api::BaselineAdminNetworkPolicy>,
         name: |policy| policy.name.as_str().into(),
-        reduce: |policy| Some(Tiered::of(&policy.metadata, &policy.status)),
+        reduce: |policy| Some(Tiered::of_baseline(policy)),
         change: |name, policy| {
             changed(move |state| state.learn_tiered(Key::named(Of::BaselinePolicy, name), policy))
         },
-        unreadable: None,
-        holds: &[Of::BaselinePolicy],
+        unreadable: Some(|name, _| Change::Unreadable(Key::named(Of::BaselinePolicy, name))),
+        holds: &[Of::Peers, Of::BaselinePolicy, Of::Pod, Of::Members],
         is_optional: true,
     },
     &Followed {
@@ -118,7 +121,16 @@ pub(super) const KINDS: &[&dyn Kind] = &[
 ];
 
 /// What depends on policies, and on the namespaces that they select.
-const SELECTED: &[Of] = &[Of::Namespace, Of::Peers, Of::Policy, Of::Pod, Of::Members];
+const SELECTED: &[Of] = &[
+    Of::Namespace,
+    Of::Peers,
+    Of::Policy,
+    Of::ClusterPolicy,
+    Of::AdminPolicy,
+    Of::BaselinePolicy,
+    Of::Pod,
+    Of::Members,
+];
 
 fn changed(learn: impl FnOnce(&mut State) + Send + 'static) -> Change {
     Change::Object(Instant::now(), Box::new(learn))

@@ -127,6 +127,9 @@ impl State {
         let is_switch = |table| table == Table::LogicalSwitch.name();
         let mut switches_changed = false;
         ovsdb.read(|db| {
+            if changed.resynced {
+                self.learn_tiers(db);
+            }
             for &(table, uuid) in &changed.rows {
                 let row = db.row(table, uuid);
                 self.group_changed(table, uuid);

@@ -6,13 +6,15 @@
 //!
 //! Names, priorities and external_ids are those of ovn-kubernetes.
 
+mod compile;
 mod index;
 mod logging;
 mod matching;
 mod members;
+mod tiers;
 mod verdict;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use ipnet::IpNet;
 use podwire_ovs::nb::Table;
@@ -20,17 +22,20 @@ use podwire_ovs::value::Value;
 
 use super::Row;
 use crate::cluster::Name;
-use crate::cluster::policy::{Direction, NamedPort, Peer, Policy, Ports, Rule};
+use crate::cluster::policy::{Direction, NamedPort};
 use crate::ipam::nth;
+use crate::key::Key;
 use crate::members::Member;
 use index::member;
 use logging::unlogged;
-use matching::{Family, blocks, ports};
+use matching::Family;
 use members::set_name;
 
+pub use compile::Compiled;
 pub use index::{Namespaces, Policies, Subject, candidate};
 pub use logging::{METER, logged};
 pub use members::{Candidate, PeerSet};
+pub use tiers::Decision;
 pub use verdict::{Connection, Verdict, decide};
 
 /// What OVN gives a pod that reaches itself through a service as its source.
@@ -87,8 +92,13 @@ fn policy_ids(namespace: &str, name: &str) -> Ids {
     Ids::new("NetworkPolicy", format!("{namespace}:{name}"))
 }
 
-fn named_ids(namespace: &str, name: &str, named: &NamedPort, number: u16) -> Ids {
-    policy_ids(namespace, name)
+fn tiered_ids(key: &Key) -> Ids {
+    let kind = key.of.kind().map_or("", |(_, kind)| kind);
+    Ids::new(kind, key.name.to_string())
+}
+
+fn named_ids(policy: Ids, named: &NamedPort, number: u16) -> Ids {
+    policy
         .and("port-policy-protocol", named.protocol.name())
         .and("port-name", &named.name)
         .and("port", number)
@@ -114,7 +124,21 @@ pub fn policy_group(namespace: &str, name: &str) -> Name {
 
 /// The port group of those of them that give a port this number.
 pub fn named_group(namespace: &str, name: &str, named: &NamedPort, number: u16) -> Name {
-    hashed(&named_ids(namespace, name, named, number).id()).into()
+    hashed(&named_ids(policy_ids(namespace, name), named, number).id()).into()
+}
+
+/// The port group of the pods that a policy of the whole cluster selects.
+pub fn tiered_group(key: &Key) -> Name {
+    hashed(&tiered_ids(key).id()).into()
+}
+
+fn tiered_named_group(key: &Key, named: &NamedPort, number: u16) -> Name {
+    hashed(&named_ids(tiered_ids(key), named, number).id()).into()
+}
+
+/// The port group of the pods that any policy of the whole cluster selects.
+fn tiered_pods() -> Ids {
+    Ids::new("Cluster", "tieredPolicies".to_owned())
 }
 
 fn nodes_group() -> Name {
@@ -146,6 +170,50 @@ pub fn nodes() -> Vec<Row> {
         .collect()
 }
 
+/// What every policy of the whole cluster lets pass, before all of their rules: neighbours, and a
+/// pod's own node. Being `allow-related`, these also have the switches of all of their pods follow
+/// connections: without that, a rule would drop the replies of what is accepted.
+pub fn tiered_door() -> Vec<Row> {
+    let group = Name::from(hashed(&tiered_pods().id()));
+    let mut rows = vec![row(Table::PortGroup, tiered_pods())];
+    for direction in Direction::BOTH {
+        let mut add = |kind: &str, more: &str| {
+            let ids = tiered_pods().and("direction", direction).and("type", kind);
+            let name = format!("tiered:{direction}");
+            let allow = ("allow-related", tiers::DOOR);
+            rows.push(acl((&group, &group, direction), allow, more, &name, ids));
+        };
+        add("arpAllow", "(arp || nd)");
+        if direction == Direction::Ingress {
+            for from_node in from_node() {
+                add("nodeAllow", &from_node);
+            }
+        }
+    }
+    at_tier(&mut rows, tiers::ADMIN);
+    rows
+}
+
+/// Matches for a pod's own node: what comes from others enters by the router.
+fn from_node() -> [String; 2] {
+    Family::BOTH.map(|family| {
+        let set = hashed(&nodes_set_ids(family).id());
+        format!(
+            "inport == @{} && {}.src == ${set}",
+            nodes_group(),
+            family.field()
+        )
+    })
+}
+
+/// Gives ACLs a tier.
+fn at_tier(rows: &mut [Row], tier: i64) {
+    for row in rows.iter_mut().filter(|row| row.table == Table::Acl) {
+        row.columns
+            .push(("tier", super::Column::Value(tier.into())));
+    }
+}
+
 /// A namespace with policies that isolate in these directions.
 pub fn namespace(namespace: &str, directions: &BTreeSet<Direction>) -> Vec<Row> {
     let mut rows = Vec::new();
@@ -170,186 +238,12 @@ pub fn namespace(namespace: &str, directions: &BTreeSet<Direction>) -> Vec<Row> 
             for hairpin in HAIRPIN {
                 add("hairpinAllow", "allow-related", DROP + 1, hairpin);
             }
-            // From the pod's own node alone: what comes from others enters by the router.
-            for family in Family::BOTH {
-                let set = hashed(&nodes_set_ids(family).id());
-                let from_node = format!(
-                    "inport == @{} && {}.src == ${set}",
-                    nodes_group(),
-                    family.field()
-                );
+            for from_node in from_node() {
                 add("nodeAllow", "allow-related", DROP + 1, &from_node);
             }
         }
     }
     rows
-}
-
-/// What a policy needs.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Compiled {
-    /// Its own rows: the first is the port group of the pods that it selects, if it has rules.
-    pub rows: Vec<Row>,
-    /// The sets of pods that its rules name.
-    pub sets: BTreeSet<PeerSet>,
-    /// The numbers of named ports for which it has port groups.
-    pub named: BTreeSet<(NamedPort, u16)>,
-}
-
-impl Compiled {
-    /// Whether it has the port group of the pods that it selects.
-    fn has_group(&self, group: &str) -> bool {
-        self.rows.first().is_some_and(|row| row.name == *group)
-    }
-}
-
-/// The numbers that containers give a port: of the pods that a policy selects (None), or of those
-/// in a set.
-pub type Numbers<'a> = &'a dyn Fn(Option<&PeerSet>, &NamedPort) -> BTreeSet<u16>;
-
-/// The rows of a policy.
-pub fn policy(namespace: &str, name: &str, policy: &Policy, numbers: Numbers<'_>) -> Compiled {
-    let mut compiler = Compiler {
-        policy: (namespace, name),
-        numbers,
-        found: Compiled::default(),
-    };
-    for direction in Direction::BOTH {
-        compiler.rules(direction, policy.rules(direction).unwrap_or_default());
-    }
-    compiler.found
-}
-
-struct Compiler<'a> {
-    policy: (&'a str, &'a str),
-    numbers: Numbers<'a>,
-    found: Compiled,
-}
-
-impl Compiler<'_> {
-    fn rules(&mut self, direction: Direction, rules: &[Rule]) {
-        // Equal peers are one rule: a set that is in several ACLs of a group multiplies flows.
-        let mut by_peers: BTreeMap<_, (usize, Option<BTreeSet<Ports>>)> = BTreeMap::new();
-        for (index, rule) in rules.iter().enumerate() {
-            let merged = by_peers.entry(rule.peers.as_ref());
-            let (_, all) = merged.or_insert_with(|| (index, Some(BTreeSet::new())));
-            match (all.as_mut(), &rule.ports) {
-                (Some(all), Some(ports)) => all.extend(ports.iter().cloned()),
-                _ => *all = None,
-            }
-        }
-        for (peers, (index, allowed)) in by_peers {
-            self.rule(direction, index, peers, allowed.as_ref());
-        }
-    }
-
-    fn rule(
-        &mut self,
-        direction: Direction,
-        index: usize,
-        peers: Option<&BTreeSet<Peer>>,
-        allowed: Option<&BTreeSet<Ports>>,
-    ) {
-        let (namespace, name) = self.policy;
-        let group = policy_group(namespace, name);
-        let from_peers = self.peers(direction, peers);
-        for (protocol, l4) in ports(allowed) {
-            for (kind, peer) in &from_peers {
-                self.allow(direction, index, &group, (kind, peer), (protocol, &l4));
-            }
-        }
-        for named in allowed.into_iter().flatten() {
-            let Ports::Named(named) = named else {
-                continue;
-            };
-            match direction {
-                Direction::Ingress => {
-                    for number in (self.numbers)(None, named) {
-                        let group = named_group(namespace, name, named, number);
-                        if self.found.named.insert((named.clone(), number)) {
-                            let ids = named_ids(namespace, name, named, number);
-                            self.found.rows.push(row(Table::PortGroup, ids));
-                        }
-                        let l4 = matching::port(named.protocol, number);
-                        for (kind, peer) in &from_peers {
-                            let of = (named.protocol.name(), &*l4);
-                            self.allow(direction, index, &group, (kind, peer), of);
-                        }
-                    }
-                }
-                Direction::Egress => {
-                    let mut set = PeerSet::named(peers.cloned(), named.clone(), 0);
-                    for number in (self.numbers)(Some(&set), named) {
-                        set = PeerSet::named(peers.cloned(), named.clone(), number);
-                        let l4 = matching::port(named.protocol, number);
-                        for (kind, peer) in self.set(direction, set.clone()) {
-                            let of = (named.protocol.name(), &*l4);
-                            self.allow(direction, index, &group, (&kind, &peer), of);
-                        }
-                    }
-                }
-            }
-        }
-    }
-
-    /// A match for each kind of peer: one set or one list of networks, and one family. Several of
-    /// them joined in one ACL would be processed as a whole for each change of the set.
-    fn peers(
-        &mut self,
-        direction: Direction,
-        peers: Option<&BTreeSet<Peer>>,
-    ) -> Vec<(String, String)> {
-        let Some(peers) = peers else {
-            return vec![("any".to_owned(), String::new())];
-        };
-        let mut found = Vec::new();
-        if let Some(set) = PeerSet::of(peers) {
-            found.extend(self.set(direction, set));
-        }
-        found.extend(blocks(direction, peers));
-        found
-    }
-
-    fn set(&mut self, direction: Direction, set: PeerSet) -> Vec<(String, String)> {
-        let id = set.id();
-        let all = Family::BOTH.map(|family| {
-            let field = matching::address(direction, family);
-            let of = format!("{field} == ${}", set_name(&id, family));
-            (format!("pods-{}", family.name()), of)
-        });
-        self.found.sets.insert(set);
-        all.into()
-    }
-
-    fn allow(
-        &mut self,
-        direction: Direction,
-        index: usize,
-        group: &str,
-        (kind, peer): (&str, &str),
-        (protocol, l4): (&str, &str),
-    ) {
-        let (namespace, name) = self.policy;
-        let own = policy_group(namespace, name);
-        if group == own && !self.found.has_group(&own) {
-            let ids = policy_ids(namespace, name);
-            self.found.rows.insert(0, row(Table::PortGroup, ids));
-        }
-        let more: Vec<&str> = [peer, l4].into_iter().filter(|it| !it.is_empty()).collect();
-        let more = match more.is_empty() {
-            true => "ip".to_owned(),
-            false => more.join(" && "),
-        };
-        let ids = policy_ids(namespace, name)
-            .and("direction", direction)
-            .and("gress-index", index)
-            .and("port-policy-protocol", protocol)
-            .and("peers", kind);
-        let acl_name = format!("NP:{namespace}:{name}:{direction}:{index}");
-        let action = ("allow-related", DROP + 1);
-        let row = acl((group, group, direction), action, &more, &acl_name, ids);
-        self.found.rows.push(row);
-    }
 }
 
 /// The rows of a set of peers.

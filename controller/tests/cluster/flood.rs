@@ -135,7 +135,7 @@ fn mac(address: IpAddr) -> String {
 }
 
 /// The number of IPv4 packets that a pod has received, by any of its links.
-fn received(pod: &Pod<'_>) -> u64 {
+pub(crate) fn received(pod: &Pod<'_>) -> u64 {
     let snmp = pod
         .place()
         .run(|| std::fs::read_to_string("/proc/thread-self/net/snmp"));

@@ -14,6 +14,7 @@ use proptest::test_runner::{Config, TestRunner};
 use serde_json::{Value, json};
 
 use crate::fixture::{Running, await_network, await_row};
+use crate::tiered::{await_condition, has_tiers, tiered};
 
 const WISHED: &str = "podwire.io/ip-addresses";
 const WISHED_MAC: &str = "podwire.io/mac-address";
@@ -73,6 +74,9 @@ enum Step {
     /// For all pods, or those with a label; from all pods with a label, or of a team.
     Policy(u8, Option<u8>, Result<u8, u8>),
     NoPolicy(u8),
+    /// One of the whole cluster, of either tier: for whom, what it does, and from whom.
+    Tiered(u8, bool, Option<u8>, u8, Result<u8, u8>),
+    NoTiered(u8),
     /// The namespace belongs to a team.
     Team(u8),
     /// Somebody empties all groups, and adds a stranger to all sets.
@@ -134,10 +138,16 @@ fn step() -> impl Strategy<Value = Step> {
     ];
     let label = 0..3_u8;
     let from = prop_oneof![label.clone().prop_map(Ok), label.clone().prop_map(Err)];
+    let by = from.clone();
     let of_policies = prop_oneof![
         4 => (0..POLICIES, proptest::option::of(label.clone()), from)
             .prop_map(|(policy, of, from)| Step::Policy(policy, of, from)),
         2 => (0..POLICIES).prop_map(Step::NoPolicy),
+        4 => (0..POLICIES, any::<bool>(), proptest::option::of(label.clone()), 0..3_u8, by)
+            .prop_map(|(policy, is_first, of, action, from)| {
+                Step::Tiered(policy, is_first, of, action, from)
+            }),
+        2 => (0..POLICIES).prop_map(Step::NoTiered),
         2 => label.clone().prop_map(Step::Team),
         3 => (pods_of_labels, label).prop_map(|(pod, label)| Step::Labelled("Pod", pod, label)),
         1 => Just(Step::MembersChanged),
@@ -175,6 +185,8 @@ struct World {
     uids: u32,
     /// How often everything was compared.
     settled: u32,
+    /// Whether OVN has tiers of ACLs.
+    has_tiers: bool,
     /// The address of each pod, by its uid.
     addresses: BTreeMap<String, String>,
     /// The subnet of each node that exists or has pods.
@@ -281,6 +293,29 @@ impl World {
             }
             Step::NoPolicy(number) => {
                 server.delete_object("NetworkPolicy", "default", &format!("np{number}"));
+            }
+            Step::Tiered(number, is_first, of, action, from) => {
+                let app = |label: u8| json!({ "matchLabels": { "app": format!("a{label}") } });
+                let team = |label: u8| json!({ "matchLabels": { "team": format!("t{label}") } });
+                let pods = |selector| json!({ "namespaceSelector": {}, "podSelector": selector });
+                let peer = match from {
+                    Ok(label) => json!({ "pods": pods(app(label)) }),
+                    Err(label) => json!({ "namespaces": team(label) }),
+                };
+                let action = ["Accept", "Deny", "Pass"][usize::from(action)];
+                let spec = json!({
+                    "tier": if is_first { "Admin" } else { "Baseline" }, "priority": number,
+                    "subject": { "pods": pods(of.map_or(json!({}), app)) },
+                    "ingress": [{ "action": action, "from": [peer] }],
+                });
+                server.apply(tiered(
+                    "ClusterNetworkPolicy",
+                    &format!("cp{number}"),
+                    &spec,
+                ));
+            }
+            Step::NoTiered(number) => {
+                server.delete_object("ClusterNetworkPolicy", "", &format!("cp{number}"));
             }
             Step::Team(label) => server.apply(namespace(json!({ "team": format!("t{label}") }))),
             Step::MembersChanged => {
@@ -436,6 +471,16 @@ impl World {
             .unwrap();
         server.delete_object("Service", "default", &name);
         await_row(&self.central, "Load_Balancer", &row, false);
+        // Of the whole cluster. With the object's own watch, what was told before is known.
+        let kind = "ClusterNetworkPolicy";
+        server.apply(tiered(kind, &name, &json!({ "ingress": [] })));
+        let reason = if self.has_tiers {
+            "Applied"
+        } else {
+            "OVNTooOld"
+        };
+        await_condition(server, (kind, &name), reason);
+        server.delete_object(kind, "", &name);
         // A policy and then the namespace, whose team the policy names.
         let before = server.object("Namespace", "", "default");
         let mut labels = before.map_or(json!({}), |it| it["metadata"]["labels"].clone());
@@ -528,9 +573,17 @@ fn any_history_keeps_what_exists_and_ends_in_what_a_fresh_controller_computes() 
     let histories = proptest::collection::vec(step(), 20..90);
     let outcome = TestRunner::new(config).run(&histories, |history| {
         runtime.block_on(async {
+            let central = Central::start();
+            let has_tiers = has_tiers(&central).await;
+            let server = ApiServer::start();
+            if has_tiers {
+                // Pods wait for it.
+                server.apply(namespace(json!({})));
+            }
             let mut world = World {
-                central: Central::start(),
-                server: ApiServer::start(),
+                central,
+                has_tiers,
+                server,
                 controller: None,
                 uids: 0,
                 settled: 0,

@@ -38,7 +38,7 @@ pub(crate) fn namespace(name: &str, labels: Value) -> Value {
 
 impl Network {
     /// Changes the labels of a pod.
-    fn label(&self, pod: &Pod<'_>, app: &str) {
+    pub(crate) fn label(&self, pod: &Pod<'_>, app: &str) {
         let mut object = self
             .server
             .object("Pod", &pod.namespace, &pod.name)
@@ -77,7 +77,7 @@ pub(crate) fn connects(from: &Place, to: SocketAddr) -> bool {
 
 /// Waits until connections are accepted, or are not.
 #[track_caller]
-fn await_reach(from: &Place, to: SocketAddr, reaches: bool) {
+pub(crate) fn await_reach(from: &Place, to: SocketAddr, reaches: bool) {
     let until = Instant::now() + Duration::from_secs(30);
     while connects(from, to) != reaches {
         assert!(Instant::now() < until, "{to} is to be reached: {reaches}");

@@ -1,5 +1,7 @@
 //! Who may reach whom by the text of the API (networking/v1, NetworkPolicySpec), from the objects.
 
+mod tiers;
+
 use std::net::IpAddr;
 
 use ipnet::IpNet;
@@ -24,16 +26,29 @@ impl<'w> Oracle<'w> {
     }
 
     fn allowed(&self, pod: &WorldPod, packet: &Packet, direction: &str) -> bool {
+        let first = self.tier(true, pod, packet, direction);
+        let first = first.or_else(|| self.by_network_policies(pod, packet, direction));
+        let all = first.or_else(|| self.tier(false, pod, packet, direction));
+        all.unwrap_or(true)
+    }
+
+    /// `None` if none of them selects the pod.
+    fn by_network_policies(
+        &self,
+        pod: &WorldPod,
+        packet: &Packet,
+        direction: &str,
+    ) -> Option<bool> {
         let all = self.world.policies.as_array().unwrap().iter();
         let isolating: Vec<&Value> = all
+            .filter(|policy| policy["kind"] == "NetworkPolicy")
             .filter(|policy| policy["metadata"]["namespace"] == pod.namespace.as_str())
             .filter(|policy| has_type(&policy["spec"], direction))
             .filter(|policy| selects(&policy["spec"]["podSelector"], &labels(pod)))
             .collect();
-        isolating.is_empty()
-            || isolating
-                .iter()
-                .any(|policy| self.allows(policy, packet, direction))
+        let mut allowing = isolating.iter();
+        (!isolating.is_empty())
+            .then(|| allowing.any(|policy| self.allows(policy, packet, direction)))
     }
 
     fn allows(&self, policy: &Value, packet: &Packet, direction: &str) -> bool {

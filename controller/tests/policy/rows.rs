@@ -1,6 +1,6 @@
 //! The rows of a world, and what OVN would make of them: a small interpreter of ACLs.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::net::IpAddr;
 
 use ipnet::IpNet;
@@ -8,8 +8,10 @@ use podwire_cluster::service::Protocol;
 use podwire_cluster::{Name, ObjectName, api};
 use podwire_controller::cluster::Pod;
 use podwire_controller::cluster::policy::{Direction, Policy};
+use podwire_controller::cluster::tiered::Tiered;
+use podwire_controller::key::{Key, Of};
 use podwire_controller::want::policy::{
-    Connection, Namespaces, Policies, Subject, Verdict, candidate,
+    Connection, Namespaces, Policies, Subject, candidate, tiered_door,
 };
 use podwire_controller::want::{Column, Row};
 use podwire_ovs::nb::Table;
@@ -23,10 +25,15 @@ use crate::world::{Packet, World};
 pub(crate) struct Rows {
     policies: Policies,
     applied: BTreeSet<ObjectName>,
+    of_cluster: BTreeSet<Key>,
     pods: BTreeMap<ObjectName, Pod>,
     ports: BTreeMap<IpAddr, ObjectName>,
     namespaces: Namespaces,
     rows: BTreeMap<Subject, Vec<Row>>,
+    door: Vec<Row>,
+    /// All groups and sets, and all members.
+    made: HashSet<String>,
+    places: HashSet<(Name, Name)>,
     /// Of each pod: its groups, and the sets with its addresses.
     members: Members,
 }
@@ -107,8 +114,20 @@ impl Rows {
                 .extend(pod.addresses.map(|address| (address, id.clone())));
         }
 
-        let mut applied = BTreeSet::new();
+        if self.policies.has_tiers() != world.has_tiers {
+            self.policies.set_has_tiers(world.has_tiers);
+            self.door = tiered_door();
+        }
+        let (mut applied, mut of_cluster) = (BTreeSet::new(), BTreeSet::new());
         for policy in world.policies.as_array().unwrap() {
+            if policy["kind"] != "NetworkPolicy" {
+                let (key, tiered) = tiered(policy);
+                let is_refused = !policy["metadata"]["labels"]["refused"].is_null();
+                assert_eq!(tiered.content.is_err(), is_refused, "{:?}", tiered.content);
+                self.policies.set_tiered(key.clone(), tiered.content.ok());
+                of_cluster.insert(key);
+                continue;
+            }
             let policy: api::NetworkPolicy = serde_json::from_value(policy.clone()).unwrap();
             let meta = &policy.metadata;
             let id = (Name::from(&*meta.namespace), Name::from(&*meta.name));
@@ -119,12 +138,17 @@ impl Rows {
             self.policies.set(id.clone(), None);
         }
         self.applied = applied;
+        for key in self.of_cluster.difference(&of_cluster) {
+            self.policies.set_tiered(key.clone(), None);
+        }
+        self.of_cluster = of_cluster;
         changed.extend(self.policies.refresh(&self.pods, &self.namespaces));
         for subject in changed {
             let rows = match &subject {
                 Subject::Namespace(name) => self.policies.namespace_rows(name),
                 Subject::Peers(id) => self.policies.peers_rows(id),
                 Subject::Policy(id) => self.policies.policy_rows(id).to_vec(),
+                Subject::Tiered(key) => self.policies.tiered_rows(key).to_vec(),
                 Subject::Pod(id) => {
                     self.contribute(world, id);
                     continue;
@@ -135,6 +159,16 @@ impl Rows {
                 false => self.rows.insert(subject, rows),
             };
         }
+        let shared = podwire_controller::want::policy::nodes();
+        let all = self
+            .rows
+            .values()
+            .flatten()
+            .chain(&self.door)
+            .chain(&shared);
+        let groups = all.filter(|row| row.table != Table::Acl);
+        self.made = groups.map(|row| row.name.clone()).collect();
+        self.places = self.members.values().flatten().cloned().collect();
     }
 
     fn contribute(&mut self, world: &World, id: &ObjectName) {
@@ -166,34 +200,63 @@ impl Rows {
         })
     }
 
+    /// Those of policies, and what policies of the whole cluster let pass before them.
     fn acls(&self) -> impl Iterator<Item = &Row> {
-        self.rows
-            .values()
-            .flatten()
-            .filter(|row| row.table == Table::Acl)
+        let all = self.rows.values().flatten().chain(&self.door);
+        all.filter(|row| row.table == Table::Acl)
     }
 
     pub(crate) fn passes(&self, packet: &Packet) -> bool {
+        ["from-lport", "to-lport"]
+            .iter()
+            .all(|direction| self.evaluate(direction, packet))
+    }
+
+    /// As OVN does: in the first tier in which an ACL decides.
+    fn evaluate(&self, direction: &str, packet: &Packet) -> bool {
         let ports = (self.ports.get(&packet.from), self.ports.get(&packet.to));
-        ["from-lport", "to-lport"].iter().all(|direction| {
-            let own = self
-                .acls()
-                .filter(|acl| text(acl, "direction") == *direction);
-            let matching = own.filter(|acl| {
-                let text = text(acl, "match");
-                let mut parser = Parser {
-                    rows: self,
-                    packet,
-                    ports,
-                    left: &tokens(text)[..],
-                };
-                let found = parser.any();
-                assert!(parser.left.is_empty(), "{text}: {:?}", parser.left);
-                found
-            });
-            let best = matching.max_by_key(|acl| value(acl, "priority").as_integer());
-            best.is_none_or(|acl| text(acl, "action") != "drop")
-        })
+        let own = self
+            .acls()
+            .filter(|acl| text(acl, "direction") == direction);
+        let matching = own.filter(|acl| {
+            let text = text(acl, "match");
+            let mut parser = Parser {
+                rows: self,
+                packet,
+                ports,
+                left: &tokens(text)[..],
+            };
+            let found = parser.any();
+            assert!(parser.left.is_empty(), "{text}: {:?}", parser.left);
+            found
+        });
+        let matching: Vec<&Row> = matching.collect();
+        for tier in 0..=3 {
+            let own = matching.iter().filter(|acl| self.tier(acl) == tier);
+            let own: Vec<_> = own
+                .map(|acl| (value(acl, "priority").as_integer(), acl))
+                .collect();
+            let Some(highest) = own.iter().map(|(priority, _)| priority).max() else {
+                continue;
+            };
+            let best = own.iter().filter(|(priority, _)| priority == highest);
+            let actions: BTreeSet<&str> = best.map(|(_, acl)| text(acl, "action")).collect();
+            assert_eq!(actions.len(), 1, "OVN may choose: {packet:?}");
+            match actions.first().copied().unwrap() {
+                "drop" => return false,
+                "pass" => {}
+                "allow" | "allow-related" => return true,
+                other => panic!("{other}"),
+            }
+        }
+        true
+    }
+
+    fn tier(&self, acl: &Row) -> i64 {
+        let mut columns = acl.columns.iter();
+        let tier = columns.find(|(name, _)| *name == "tier");
+        assert_eq!(tier.is_some(), self.policies.has_tiers(), "{acl:?}");
+        tier.map_or(0, |_| value(acl, "tier").as_integer().unwrap())
     }
 
     /// The operations that make a northbound database's policies these, by the uuids of its
@@ -264,27 +327,33 @@ impl Rows {
                 address,
                 port: Some((protocol, packet.port)),
             };
-            let verdict = self.policies.verdict(direction, &connection);
-            !matches!(verdict, Verdict::Denied(_))
+            !self.policies.verdict(direction, &connection).is_denied()
         })
     }
 
     fn is_member(&self, group: &str, member: &str) -> bool {
-        let is_made = |row: &Row| row.name == group && row.table != Table::Acl;
-        assert!(
-            self.rows.values().flatten().any(is_made) || self.is_shared(group),
-            "{group}"
-        );
-        let place = (Name::from(group), Name::from(member));
-        self.members
-            .values()
-            .any(|members| members.contains(&place))
+        assert!(self.made.contains(group), "{group}");
+        self.places.contains(&(group.into(), member.into()))
     }
+}
 
-    fn is_shared(&self, group: &str) -> bool {
-        let nodes = podwire_controller::want::policy::nodes();
-        nodes.iter().any(|row| row.name == group)
-    }
+fn tiered(policy: &serde_json::Value) -> (Key, Tiered) {
+    let name = policy["metadata"]["name"].as_str().unwrap();
+    let (of, tiered) = match policy["kind"].as_str().unwrap() {
+        "ClusterNetworkPolicy" => (
+            Of::ClusterPolicy,
+            Tiered::of_cluster(&serde_json::from_value(policy.clone()).unwrap()),
+        ),
+        "AdminNetworkPolicy" => (
+            Of::AdminPolicy,
+            Tiered::of_admin(&serde_json::from_value(policy.clone()).unwrap()),
+        ),
+        _ => (
+            Of::BaselinePolicy,
+            Tiered::of_baseline(&serde_json::from_value(policy.clone()).unwrap()),
+        ),
+    };
+    (Key::named(of, name.into()), tiered)
 }
 
 fn value<'r>(row: &'r Row, column: &str) -> &'r Value {

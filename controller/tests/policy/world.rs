@@ -8,8 +8,10 @@ pub(crate) struct World {
     /// Each with its labels.
     pub(crate) namespaces: Vec<(String, Value)>,
     pub(crate) pods: Vec<WorldPod>,
-    /// NetworkPolicies, as the API server has them.
+    /// NetworkPolicies and others, as the API server has them.
     pub(crate) policies: Value,
+    /// Whether OVN has tiers of ACLs.
+    pub(crate) has_tiers: bool,
 }
 
 #[derive(Clone)]
@@ -38,6 +40,7 @@ impl World {
             namespaces: Vec::new(),
             pods: Vec::new(),
             policies,
+            has_tiers: false,
         };
         for (of, namespace) in ["x", "y", "z"].iter().enumerate() {
             let team = if *namespace == "z" { "blue" } else { "red" };
@@ -80,6 +83,14 @@ impl World {
             }
         }
         world
+    }
+
+    /// With policies of the whole cluster.
+    pub(crate) fn tiered(policies: Value) -> Self {
+        Self {
+            has_tiers: true,
+            ..Self::new(policies)
+        }
     }
 
     /// One of some changes that are not of policies.

@@ -78,6 +78,7 @@ impl State {
         let now = Instant::now().into_std();
         ovsdb.read(|db| {
             check(&self.rules, db)?;
+            self.learn_tiers(db);
             self.hold_subnets(db);
             self.hold_addresses(db, now);
             for table in Table::ALL {

@@ -28,6 +28,14 @@ impl Default for Unswept {
     }
 }
 
+/// What names sets of peers.
+const POLICIES: [Of; 4] = [
+    Of::Policy,
+    Of::ClusterPolicy,
+    Of::AdminPolicy,
+    Of::BaselinePolicy,
+];
+
 /// The tables of groups.
 fn tables() -> impl Iterator<Item = Table> {
     let all = Table::ALL.into_iter();
@@ -116,10 +124,10 @@ impl State {
 
     /// Whether it is not known what a key should have, because an object can't be read.
     pub(super) fn is_unknown(&self, key: &Key) -> bool {
-        let mut policies = self.unreadable.iter().filter(|it| it.of == Of::Policy);
+        let mut unread = self.unreadable.iter();
         match key.of {
-            Of::Namespace => policies.any(|policy| policy.namespace == key.name),
-            Of::Peers => policies.next().is_some(),
+            Of::Namespace => unread.any(|it| it.of == Of::Policy && it.namespace == key.name),
+            Of::Peers => unread.any(|it| POLICIES.contains(&it.of)),
             _ => self.unreadable.contains(key),
         }
     }

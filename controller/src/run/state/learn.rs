@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use podwire_cluster::Labels;
 use podwire_cluster::claims::API_SERVER;
 use podwire_cluster::service::{Service, Slice};
+use podwire_ovs::nb::Table;
+use podwire_ovs::replica::Db;
 
 use super::State;
 use crate::cluster::logging::Logging;
@@ -138,8 +140,45 @@ impl State {
     }
 
     pub(crate) fn learn_tiered(&mut self, key: Key, policy: Option<Tiered>) {
+        let before = self.waits_for_namespaces();
         set(&mut self.cluster.tiered, key.clone(), policy);
+        self.apply_tiered(&key);
+        if self.waits_for_namespaces() != before {
+            let Cluster {
+                pods, namespaces, ..
+            } = &self.cluster;
+            let is_known = |id: &ObjectName| namespaces.contains_key(&id.0);
+            let waiting = pods.keys().filter(|id| !is_known(id));
+            self.dirty.extend(waiting.cloned().map(Key::pod));
+        }
         self.changed(key);
+    }
+
+    /// Whether a policy may select pods by their namespaces: pods have no ports then before their
+    /// namespaces are known.
+    pub(super) fn waits_for_namespaces(&self) -> bool {
+        let mut tiered = self.cluster.tiered.values();
+        self.policies.has_tiers() && tiered.any(|it| it.content.is_ok())
+    }
+
+    fn apply_tiered(&mut self, key: &Key) {
+        let policy = self.cluster.tiered.get(key);
+        let policy = policy.filter(|_| self.policies.has_tiers());
+        let content = policy.and_then(|it| it.content.clone().ok());
+        self.policies.set_tiered(key.clone(), content);
+    }
+
+    /// Learns whether the database has tiers of ACLs.
+    pub(super) fn learn_tiers(&mut self, db: &Db) {
+        let has_tiers = db.has_column(Table::Acl.name(), "tier");
+        if has_tiers == self.policies.has_tiers() {
+            return;
+        }
+        self.policies.set_has_tiers(has_tiers);
+        let keys: Vec<Key> = self.cluster.tiered.keys().cloned().collect();
+        for key in keys {
+            self.apply_tiered(&key);
+        }
     }
 
     /// Marks what differs since policies changed, or what they depend on.

@@ -13,7 +13,6 @@ use tokio::time::Instant;
 use super::State;
 use super::begin::{addresses_before, request_of, subnets_before};
 use crate::cluster::logging::Logging;
-use crate::cluster::tiered::Refusal;
 use crate::cluster::{Name, Node, ObjectName, Pod};
 use crate::diff::Plan;
 use crate::ipam::{self, AddressError, SubnetError};
@@ -87,7 +86,13 @@ impl State {
             return Ok(Wanted::default());
         }
         match key.of {
-            Of::Cluster => Ok(want::cluster().into()),
+            Of::Cluster => {
+                let mut rows = want::cluster();
+                if self.policies.has_tiers() {
+                    rows.extend(want::policy::tiered_door());
+                }
+                Ok(rows.into())
+            }
             Of::Node => {
                 let rows = self.wanted_of_node(&key.name, plan.db(), look)?;
                 let subnets = match rows.is_empty() {
@@ -101,8 +106,8 @@ impl State {
             Of::Peers => Ok(self.policies.peers_rows(&key.name).into()),
             Of::Policy => Ok(self.wanted_of_policy(&key.id(), look).into()),
             Of::ClusterPolicy | Of::AdminPolicy | Of::BaselinePolicy => {
-                self.refuse(key, plan.db(), look);
-                Ok(Wanted::default())
+                self.tell(key, look);
+                Ok(self.policies.tiered_rows(key).to_vec().into())
             }
             Of::Members => Ok(Wanted::default()),
             Of::Pod => self.wanted_of_pod(&key.id(), plan.db(), look),
@@ -241,6 +246,9 @@ impl State {
         if self.cluster.uid(&node).is_none() && !self.unreadable.contains(&node) {
             return Ok(Wanted::default());
         }
+        if self.waits_for_namespaces() && !self.cluster.namespaces.contains_key(&id.0) {
+            return Ok(Wanted::default());
+        }
         let former = match is_known {
             true => Vec::new(),
             false => addresses_before(id, pod, db, self.rules.adopt),
@@ -313,20 +321,21 @@ impl State {
         key.of == Of::Namespace && logging.is_some_and(Logging::is_on)
     }
 
-    /// Says that a policy of the whole cluster is not applied.
-    fn refuse(&self, key: &Key, db: &Db, look: &mut Look) {
+    /// Says whether a policy of the whole cluster is applied.
+    fn tell(&self, key: &Key, look: &mut Look) {
         let Some(policy) = self.cluster.tiered.get(key) else {
             return;
         };
-        let refusal = Refusal::of(db.has_column(Table::Acl.name(), "tier"));
-        if let Some(conditions) = policy.refused(&refusal) {
+        let has_tiers = self.policies.has_tiers();
+        if let Some(conditions) = policy.conditions(has_tiers) {
             look.writes.push(Write::Conditions {
                 uid: policy.uid.clone(),
                 version: policy.version,
                 value: Value::from(conditions).to_string().into(),
             });
         }
-        look.warning = Some((refusal.reason, refusal.message));
+        let refusal = policy.refusal(has_tiers);
+        look.warning = refusal.map(|it| (it.reason, it.message));
     }
 
     /// The newest version of an object that is known: its own, or that of the last write.

@@ -6,17 +6,17 @@ use std::net::IpAddr;
 use podwire_cluster::{Labels, Name, ObjectName, Selectors};
 use podwire_ovs::nb::Table;
 
+use super::compile::{Compiled, policy};
 use super::matching::Family;
-use super::members::set_name;
-use super::{Candidate, Compiled, PeerSet, isolated_group, named_group, policy, policy_group};
+use super::members::{Pods, members_of, set_name};
+use super::tiers::{NETWORK_POLICY, Tiers};
+use super::{Candidate, PeerSet, at_tier, isolated_group, named_group, policy_group};
 use crate::cluster::policy::{Direction, NamedPort, Policy, Selected};
+use crate::cluster::tiered::Content;
 use crate::cluster::{Pod, of_namespace};
 use crate::key::{Key, Of};
 use crate::members::{Group, Member};
 use crate::want::Row;
-
-/// All pods.
-type Pods = BTreeMap<ObjectName, Pod>;
 
 /// The labels of all namespaces.
 pub type Namespaces = BTreeMap<Name, Labels>;
@@ -39,6 +39,10 @@ pub struct Policies {
     with_names: BTreeMap<Name, BTreeSet<ObjectName>>,
     /// What changed since [`Policies::refresh`].
     changed: Changed,
+    /// Whether OVN has tiers of ACLs.
+    has_tiers: bool,
+    /// Policies of the whole cluster, none without tiers.
+    pub(super) tiers: Tiers,
 }
 
 /// What has rows, or members, because of policies.
@@ -50,6 +54,8 @@ pub enum Subject {
     Peers(Name),
     /// A policy.
     Policy(ObjectName),
+    /// A policy of the whole cluster.
+    Tiered(Key),
     /// A pod, which is a member.
     Pod(ObjectName),
 }
@@ -60,6 +66,7 @@ impl From<Subject> for Key {
             Subject::Namespace(name) => Self::named(Of::Namespace, name),
             Subject::Peers(id) => Self::named(Of::Peers, id),
             Subject::Policy(id) => Self::object(Of::Policy, id),
+            Subject::Tiered(key) => key,
             Subject::Pod(id) => Self::pod(id),
         }
     }
@@ -69,6 +76,22 @@ impl Policies {
     /// Sets a policy, or removes it.
     pub fn set(&mut self, name: ObjectName, policy: Option<Policy>) {
         self.changed.insert(name, policy);
+    }
+
+    /// Sets a policy of the whole cluster, or removes it. OVN must have tiers.
+    pub fn set_tiered(&mut self, key: Key, content: Option<Content>) {
+        self.tiers.set(key, content);
+    }
+
+    /// Whether OVN has tiers of ACLs.
+    pub fn has_tiers(&self) -> bool {
+        self.has_tiers
+    }
+
+    /// Sets whether OVN has tiers of ACLs: all rows may be others.
+    pub fn set_has_tiers(&mut self, has_tiers: bool) {
+        self.has_tiers = has_tiers;
+        again(&self.known, &mut self.changed, self.known.keys());
     }
 
     /// A policy.
@@ -96,7 +119,8 @@ impl Policies {
                 Subject::Policy(id.clone()),
             ]
         });
-        policies.chain(self.sets.keys().cloned().map(Subject::Peers))
+        let sets = self.sets.keys().cloned().map(Subject::Peers);
+        policies.chain(self.tiers.subjects()).chain(sets)
     }
 
     /// A pod changed: the rows of policies that name a port of its may be others.
@@ -108,6 +132,7 @@ impl Policies {
         let names: BTreeSet<&Name> = ports.map(|(named, _)| &named.name).collect();
         let ids = names.iter().filter_map(|name| self.with_names.get(*name));
         again(&self.known, &mut self.changed, ids.flatten());
+        self.tiers.again(Some(&names));
     }
 
     /// The labels of a namespace changed: what policies make of the ports that pods name may be
@@ -115,6 +140,7 @@ impl Policies {
     pub fn namespace_changed(&mut self) {
         let ids = self.with_names.values().flatten();
         again(&self.known, &mut self.changed, ids);
+        self.tiers.again(None);
     }
 
     /// Brings the rows in line with what changed. Returns those whose rows or members differ.
@@ -123,7 +149,8 @@ impl Policies {
         for (id, policy) in std::mem::take(&mut self.changed) {
             let namespace = &id.0;
             let compiled = policy.map(|policy| {
-                let compiled = compile(&id, &policy, pods, namespaces);
+                let mut compiled = compile(&id, &policy, pods, namespaces);
+                self.at_tier(&mut compiled.rows);
                 (policy, compiled)
             });
             let before = self.known.remove(&id);
@@ -149,16 +176,7 @@ impl Policies {
                     .map_or(none.clone(), |(_, compiled)| compiled.sets.clone())
             };
             let (old, new) = (sets(&before), sets(&compiled));
-            for set in new.symmetric_difference(&old) {
-                let is_first_or_last = match new.contains(set) {
-                    true => self.add(set),
-                    false => self.drop(set),
-                };
-                if is_first_or_last {
-                    keys.extend(members_of(set, pods, namespaces));
-                    keys.insert(Subject::Peers(set.id()));
-                }
-            }
+            self.exchange([old, new], (pods, namespaces), &mut keys);
             for named in before.iter().flat_map(|(policy, _)| policy.named_ports()) {
                 if let Some(ids) = self.with_names.get_mut(&named.name) {
                     ids.remove(&id);
@@ -170,7 +188,36 @@ impl Policies {
             }
             self.known.extend(compiled.map(|it| (id, it)));
         }
+        for change in self.tiers.refresh(pods, namespaces) {
+            keys.extend(change.subjects);
+            self.exchange(change.sets, (pods, namespaces), &mut keys);
+        }
         keys
+    }
+
+    /// A policy uses other sets than before: adds those whose rows or members differ.
+    fn exchange(
+        &mut self,
+        [old, new]: [BTreeSet<PeerSet>; 2],
+        (pods, namespaces): (&Pods, &Namespaces),
+        keys: &mut BTreeSet<Subject>,
+    ) {
+        for set in new.symmetric_difference(&old) {
+            let is_first_or_last = match new.contains(set) {
+                true => self.add(set),
+                false => self.drop(set),
+            };
+            if is_first_or_last {
+                keys.extend(members_of(set, pods, namespaces));
+                keys.insert(Subject::Peers(set.id()));
+            }
+        }
+    }
+
+    fn at_tier(&self, rows: &mut [Row]) {
+        if self.has_tiers {
+            at_tier(rows, NETWORK_POLICY);
+        }
     }
 
     /// Whether it is the first use of a set.
@@ -207,6 +254,11 @@ impl Policies {
             .map_or(&[], |(_, compiled)| &compiled.rows)
     }
 
+    /// The rows of a policy of the whole cluster.
+    pub fn tiered_rows(&self, key: &Key) -> &[Row] {
+        self.tiers.rows(key)
+    }
+
     /// The sets of a policy.
     pub fn sets_of(&self, id: &ObjectName) -> impl Iterator<Item = &PeerSet> {
         self.known
@@ -228,7 +280,9 @@ impl Policies {
                 .any(|(_, policy)| policy.rules(*direction).is_some())
         };
         let directions = Direction::BOTH.into_iter().filter(isolates).collect();
-        super::namespace(namespace, &directions)
+        let mut rows = super::namespace(namespace, &directions);
+        self.at_tier(&mut rows);
+        rows
     }
 
     /// The groups and sets in which a pod with these addresses should be.
@@ -256,6 +310,7 @@ impl Policies {
             let named = named.map(|(port, number)| named_group(namespace, name, port, *number));
             found.extend(named.map(group));
         }
+        found.extend(self.tiers.groups(pod).into_iter().map(group));
         let labels = &pod.selected.labels;
         let ids = self
             .by_pods
@@ -298,17 +353,6 @@ fn compile(id: &ObjectName, of: &Policy, pods: &Pods, namespaces: &Namespaces) -
         }
     };
     policy(namespace, name, of, &numbers)
-}
-
-fn members_of(set: &PeerSet, pods: &Pods, namespaces: &Namespaces) -> BTreeSet<Subject> {
-    let own: Vec<(&ObjectName, &Pod)> = match set.namespaces(namespaces) {
-        Some(own) => own.iter().flat_map(|it| of_namespace(pods, it)).collect(),
-        None => pods.iter().collect(),
-    };
-    own.into_iter()
-        .filter(|(id, pod)| set.may_match(&candidate(id, pod, namespaces)))
-        .map(|(id, _)| Subject::Pod(id.clone()))
-        .collect()
 }
 
 /// A pod, for [`Policies::members`].

@@ -1,13 +1,17 @@
 //! Which pods are in a set.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use podwire_cluster::{Labels, Name, Place, Within};
+use podwire_cluster::{Labels, Name, ObjectName, Place, Within};
 
-use super::Ids;
 use super::matching::Family;
+use super::{Ids, Subject, candidate};
 use crate::cluster::policy::{NamedPort, Namespaces, Peer, Selected};
+use crate::cluster::{Pod, of_namespace};
+
+/// All pods.
+pub(super) type Pods = BTreeMap<ObjectName, Pod>;
 
 /// The pods that rules name. Equal ones share their rows.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -56,6 +60,14 @@ impl PeerSet {
             peers: Some(peers),
             port: None,
         })
+    }
+
+    /// The pods of one peer.
+    pub(super) fn selected(pods: Peer) -> Self {
+        Self {
+            peers: Some([pods].into()),
+            port: None,
+        }
     }
 
     /// Those of some peers that give a port this number. Networks have pods here.
@@ -135,6 +147,22 @@ impl PeerSet {
     pub(super) fn ids(&self, family: Family) -> Ids {
         Ids::new("PodSelector", self.to_string()).and("ip-family", family.name())
     }
+}
+
+/// The pods that may be in a set.
+pub(super) fn members_of(
+    set: &PeerSet,
+    pods: &Pods,
+    namespaces: &super::Namespaces,
+) -> BTreeSet<Subject> {
+    let own: Vec<(&ObjectName, &Pod)> = match set.namespaces(namespaces) {
+        Some(own) => own.iter().flat_map(|it| of_namespace(pods, it)).collect(),
+        None => pods.iter().collect(),
+    };
+    own.into_iter()
+        .filter(|(id, pod)| set.may_match(&candidate(id, pod, namespaces)))
+        .map(|(id, _)| Subject::Pod(id.clone()))
+        .collect()
 }
 
 /// The name of a set's row for the addresses of a family.

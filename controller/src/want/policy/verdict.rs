@@ -6,8 +6,9 @@ use std::net::IpAddr;
 use podwire_cluster::Name;
 use podwire_cluster::service::Protocol;
 
-use super::{Candidate, Policies};
+use super::{Candidate, Decision, Policies};
 use crate::cluster::policy::{Direction, Ports, Rule};
+use crate::cluster::tiered::Action;
 
 /// A connection of a pod.
 #[derive(Clone, Copy, Debug)]
@@ -27,23 +28,42 @@ pub struct Connection<'a> {
 pub enum Verdict {
     /// None isolates it in this direction.
     NotSelected,
+    /// This rule of a policy of the whole cluster decides.
+    OfCluster(Decision),
     /// This policy's rule allows it, by its number.
     Allowed(Name, usize),
     /// These isolate the pod, and none allows it.
     Denied(Vec<Name>),
 }
 
+impl Verdict {
+    /// Whether it does not pass.
+    pub fn is_denied(&self) -> bool {
+        match self {
+            Self::NotSelected | Self::Allowed(..) => false,
+            Self::OfCluster(decision) => decision.action == Action::Deny,
+            Self::Denied(_) => true,
+        }
+    }
+}
+
 impl Policies {
     /// Decides about a connection to a pod (ingress), or from it.
     pub fn verdict(&self, direction: Direction, connection: &Connection<'_>) -> Verdict {
-        decide(
-            &self.isolating(direction, &connection.pod),
-            direction,
-            connection,
-        )
+        if let Some(decision) = self.tiers.before(direction, connection) {
+            return Verdict::OfCluster(decision);
+        }
+        let isolating = self.isolating(direction, &connection.pod);
+        match decide(&isolating, direction, connection) {
+            Verdict::NotSelected => {
+                let decision = self.tiers.after(direction, connection);
+                decision.map_or(Verdict::NotSelected, Verdict::OfCluster)
+            }
+            verdict => verdict,
+        }
     }
 
-    /// The policies that isolate a pod in a direction, with their rules for it.
+    /// The NetworkPolicies that isolate a pod in a direction, with their rules for it.
     pub fn isolating(&self, direction: Direction, pod: &Candidate<'_>) -> Vec<(&Name, &[Rule])> {
         let own = self.of(pod.namespace);
         let selecting = own.filter(|(_, policy)| policy.selector.matches(&pod.selected.labels));
@@ -53,7 +73,7 @@ impl Policies {
     }
 }
 
-/// What the policies that isolate a pod make of a connection to it (ingress), or from it.
+/// What the NetworkPolicies that isolate a pod make of a connection to it (ingress), or from it.
 pub fn decide(
     isolating: &[(&Name, &[Rule])],
     direction: Direction,
@@ -62,7 +82,7 @@ pub fn decide(
     for (name, rules) in isolating {
         let found = rules
             .iter()
-            .position(|it| connection.is_allowed(direction, it));
+            .position(|it| connection.matches(direction, it));
         if let Some(number) = found {
             return Verdict::Allowed((*name).clone(), number);
         }
@@ -74,7 +94,8 @@ pub fn decide(
 }
 
 impl Connection<'_> {
-    fn is_allowed(&self, direction: Direction, rule: &Rule) -> bool {
+    /// Whether a rule is for it.
+    pub(super) fn matches(&self, direction: Direction, rule: &Rule) -> bool {
         let receiver = match direction {
             Direction::Ingress => Some(&self.pod),
             Direction::Egress => self.other.as_ref(),
@@ -108,6 +129,7 @@ impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotSelected => f.write_str("no policy selects it"),
+            Self::OfCluster(decision) => decision.fmt(f),
             Self::Allowed(name, number) => write!(f, "allowed by rule {number} of policy {name}"),
             Self::Denied(names) => {
                 let names: Vec<&str> = names.iter().map(Name::as_str).collect();

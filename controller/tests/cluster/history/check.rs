@@ -31,13 +31,14 @@ impl World {
         });
     }
 
-    /// Compares rows, annotations, and what was there before; returns how many pods are refused.
+    /// Compares rows, annotations, and what was there before; returns how many objects are refused.
     pub(super) fn check(&mut self) -> usize {
         self.check_nodes();
         self.check_services();
         let refused = self.check_pods();
         self.check_policies();
-        refused
+        let of_cluster = self.tiered().count();
+        refused + if self.has_tiers { 0 } else { of_cluster }
     }
 
     /// What kubelets report of the pods that run.

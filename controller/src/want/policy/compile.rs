@@ -1,0 +1,257 @@
+//! The rows of one policy: its groups, and an ACL for each rule, protocol, family and kind of
+//! peers.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use podwire_ovs::nb::Table;
+
+use super::matching::{self, Family, blocks, ports};
+use super::members::set_name;
+use super::{DROP, Ids, PeerSet, acl, hashed, named_ids, policy_ids, row, tiered_ids};
+use crate::cluster::Name;
+use crate::cluster::policy::{Direction, NamedPort, Peer, Policy, Ports, Rule};
+use crate::cluster::tiered::{Action, Content};
+use crate::key::Key;
+use crate::want::Row;
+
+/// What a policy needs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Compiled {
+    /// Its own rows: the first is the port group of the pods that it selects, if it has rules.
+    pub rows: Vec<Row>,
+    /// The sets of pods that its rules name.
+    pub sets: BTreeSet<PeerSet>,
+    /// The numbers of named ports for which it has port groups.
+    pub named: BTreeSet<(NamedPort, u16)>,
+}
+
+impl Compiled {
+    /// Whether it has the port group of the pods that it selects.
+    pub(super) fn has_group(&self, group: &str) -> bool {
+        self.rows.first().is_some_and(|row| row.name == *group)
+    }
+}
+
+/// The numbers that containers give a port: of the pods that a policy selects (None), or of those
+/// in a set.
+pub(super) type Numbers<'a> = &'a dyn Fn(Option<&PeerSet>, &NamedPort) -> BTreeSet<u16>;
+
+/// The rows of a policy.
+pub(super) fn policy(
+    namespace: &str,
+    name: &str,
+    policy: &Policy,
+    numbers: Numbers<'_>,
+) -> Compiled {
+    let owner = Owner::Policy(namespace, name);
+    let mut compiler = Compiler::new(owner, numbers);
+    for direction in Direction::BOTH {
+        let rules = policy.rules(direction).unwrap_or_default();
+        compiler.rules(direction, rules.iter().enumerate());
+    }
+    compiler.found
+}
+
+/// The rows of a policy of the whole cluster.
+pub(super) fn tiered(key: &Key, policy: &Content, numbers: Numbers<'_>) -> Compiled {
+    let mut compiler = Compiler::new(Owner::Tiered(key), numbers);
+    for direction in Direction::BOTH {
+        for (run, rules) in policy.runs(direction) {
+            let action = match rules.first().map(|rule| rule.action) {
+                None | Some(Action::Accept) => "allow-related",
+                Some(Action::Deny) => "drop",
+                Some(Action::Pass) => "pass",
+            };
+            compiler.verdict = (action, policy.level.priority(run));
+            let rules = rules.iter().map(|rule| (rule.number, &rule.matching));
+            compiler.rules(direction, rules);
+        }
+    }
+    compiler.found
+}
+
+/// Whose rows they are.
+#[derive(Clone, Copy)]
+enum Owner<'a> {
+    /// A NetworkPolicy's, by its namespace and name.
+    Policy(&'a str, &'a str),
+    /// Those of a policy of the whole cluster.
+    Tiered(&'a Key),
+}
+
+impl Owner<'_> {
+    fn ids(self) -> Ids {
+        match self {
+            Self::Policy(namespace, name) => policy_ids(namespace, name),
+            Self::Tiered(key) => tiered_ids(key),
+        }
+    }
+
+    /// The group of those of its pods that give a port this number.
+    fn named_ids(self, named: &NamedPort, number: u16) -> Ids {
+        named_ids(self.ids(), named, number)
+    }
+
+    fn acl_name(self, direction: Direction, index: usize) -> String {
+        let name = match self {
+            Self::Policy(namespace, name) => format!("NP:{namespace}:{name}"),
+            Self::Tiered(key) => {
+                let kind = key.of.kind().map_or("", |(_, kind)| kind);
+                let initials: String = kind.chars().filter(char::is_ascii_uppercase).collect();
+                format!("{initials}:{}", key.name)
+            }
+        };
+        format!("{name}:{direction}:{index}")
+    }
+}
+
+struct Compiler<'a> {
+    owner: Owner<'a>,
+    /// The group of the pods that the policy selects.
+    group: Name,
+    /// Action and priority of the ACLs.
+    verdict: (&'static str, u16),
+    numbers: Numbers<'a>,
+    found: Compiled,
+}
+
+impl<'a> Compiler<'a> {
+    fn new(owner: Owner<'a>, numbers: Numbers<'a>) -> Self {
+        Self {
+            owner,
+            group: hashed(&owner.ids().id()).into(),
+            verdict: ("allow-related", DROP + 1),
+            numbers,
+            found: Compiled::default(),
+        }
+    }
+
+    /// Rules of which it does not matter which comes first, by their places in the object.
+    fn rules<'r>(&mut self, direction: Direction, rules: impl Iterator<Item = (usize, &'r Rule)>) {
+        // Equal peers are one rule: a set that is in several ACLs of a group multiplies flows.
+        let mut by_peers: BTreeMap<_, (usize, Option<BTreeSet<Ports>>)> = BTreeMap::new();
+        for (index, rule) in rules {
+            let merged = by_peers.entry(rule.peers.as_ref());
+            let (_, all) = merged.or_insert_with(|| (index, Some(BTreeSet::new())));
+            match (all.as_mut(), &rule.ports) {
+                (Some(all), Some(ports)) => all.extend(ports.iter().cloned()),
+                _ => *all = None,
+            }
+        }
+        for (peers, (index, allowed)) in by_peers {
+            self.rule(direction, index, peers, allowed.as_ref());
+        }
+    }
+
+    fn rule(
+        &mut self,
+        direction: Direction,
+        index: usize,
+        peers: Option<&BTreeSet<Peer>>,
+        allowed: Option<&BTreeSet<Ports>>,
+    ) {
+        let group = self.group.clone();
+        let from_peers = self.peers(direction, peers);
+        for (protocol, l4) in ports(allowed) {
+            for (kind, peer) in &from_peers {
+                self.decide(direction, index, &group, (kind, peer), (protocol, &l4));
+            }
+        }
+        for named in allowed.into_iter().flatten() {
+            let Ports::Named(named) = named else {
+                continue;
+            };
+            match direction {
+                Direction::Ingress => {
+                    for number in (self.numbers)(None, named) {
+                        let ids = self.owner.named_ids(named, number);
+                        let group = hashed(&ids.id());
+                        if self.found.named.insert((named.clone(), number)) {
+                            self.found.rows.push(row(Table::PortGroup, ids));
+                        }
+                        let l4 = matching::port(named.protocol, number);
+                        for (kind, peer) in &from_peers {
+                            let of = (named.protocol.name(), &*l4);
+                            self.decide(direction, index, &group, (kind, peer), of);
+                        }
+                    }
+                }
+                Direction::Egress => {
+                    let mut set = PeerSet::named(peers.cloned(), named.clone(), 0);
+                    for number in (self.numbers)(Some(&set), named) {
+                        set = PeerSet::named(peers.cloned(), named.clone(), number);
+                        let l4 = matching::port(named.protocol, number);
+                        for (kind, peer) in self.set(direction, set.clone()) {
+                            let of = (named.protocol.name(), &*l4);
+                            self.decide(direction, index, &group, (&kind, &peer), of);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// A match for each kind of peer: one set or one list of networks, and one family. Several of
+    /// them joined in one ACL would be processed as a whole for each change of the set.
+    fn peers(
+        &mut self,
+        direction: Direction,
+        peers: Option<&BTreeSet<Peer>>,
+    ) -> Vec<(String, String)> {
+        let Some(peers) = peers else {
+            return vec![("any".to_owned(), String::new())];
+        };
+        let mut found = Vec::new();
+        if let Some(set) = PeerSet::of(peers) {
+            found.extend(self.set(direction, set));
+        }
+        found.extend(blocks(direction, peers));
+        found
+    }
+
+    fn set(&mut self, direction: Direction, set: PeerSet) -> Vec<(String, String)> {
+        let id = set.id();
+        let all = Family::BOTH.map(|family| {
+            let field = matching::address(direction, family);
+            let of = format!("{field} == ${}", set_name(&id, family));
+            (format!("pods-{}", family.name()), of)
+        });
+        self.found.sets.insert(set);
+        all.into()
+    }
+
+    fn decide(
+        &mut self,
+        direction: Direction,
+        index: usize,
+        group: &str,
+        (kind, peer): (&str, &str),
+        (protocol, l4): (&str, &str),
+    ) {
+        if group == self.group && !self.found.has_group(group) {
+            let ids = self.owner.ids();
+            self.found.rows.insert(0, row(Table::PortGroup, ids));
+        }
+        let more: Vec<&str> = [peer, l4].into_iter().filter(|it| !it.is_empty()).collect();
+        let more = match more.is_empty() {
+            true => "ip".to_owned(),
+            false => more.join(" && "),
+        };
+        let ids = self
+            .owner
+            .ids()
+            .and("direction", direction)
+            .and("gress-index", index)
+            .and("port-policy-protocol", protocol)
+            .and("peers", kind);
+        let acl_name = self.owner.acl_name(direction, index);
+        let row = acl(
+            (group, group, direction),
+            self.verdict,
+            &more,
+            &acl_name,
+            ids,
+        );
+        self.found.rows.push(row);
+    }
+}
