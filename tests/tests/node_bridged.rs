@@ -66,6 +66,11 @@ fn the_only_nic_is_moved_into_the_bridge_and_back() {
     assert_eq!(routes.trim(), "198.51.100.0/24 via 192.0.2.20 dev br-ex");
     let rules = machine.node().run("ip", "rule show priority 100");
     assert!(rules.contains("iif br-ex lookup 7"), "{rules}");
+    // Router advertisements are not followed to the bridge.
+    let accepts = machine
+        .node()
+        .run("cat", "/proc/sys/net/ipv6/conf/br-ex/accept_ra");
+    assert_eq!(accepts.trim(), "0");
     let again = machine.init(BRIDGED);
     assert!(again.starts_with("0 steps: "), "{again}");
     machine.cleanup("");

@@ -92,6 +92,14 @@ impl Plan {
                 value: "1".to_owned(),
             }));
         }
+        if is_kept && actual.has_ipv6 {
+            // A NIC that router advertisements configure is refused.
+            let path = format!("net/ipv6/conf/{GATEWAY}/accept_ra");
+            let is_other = |item: &Item| !matches!(item, Item::Sysctl(it) if it.path == path);
+            self.items.retain(is_other);
+            let value = "0".to_owned();
+            first.push(Item::Sysctl(Sysctl { path, value }));
+        }
         if is_kept {
             first.push(Item::LinkUp(LinkUp(GATEWAY.to_owned())));
         }
