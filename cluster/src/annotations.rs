@@ -22,3 +22,6 @@ pub const PRIMARY_ADDRESS: &str = "k8s.ovn.org/node-primary-ifaddr";
 pub const ACL_LOGGING: &str = "k8s.ovn.org/acl-logging";
 /// A pod's addresses, by network.
 pub const POD_NETWORKS: &str = "k8s.ovn.org/pod-networks";
+/// The networks beside the default one that a pod asks for (Network Plumbing Working Group,
+/// Kubernetes Network Custom Resource Definition De-facto Standard).
+pub const NETWORKS: &str = "k8s.v1.cni.cncf.io/networks";

@@ -48,6 +48,8 @@ kinds! {
     AdminNetworkPolicy: "policy.networking.k8s.io/v1alpha1" "adminnetworkpolicies",
     BaselineAdminNetworkPolicy:
         "policy.networking.k8s.io/v1alpha1" "baselineadminnetworkpolicies",
+    NetworkAttachmentDefinition:
+        "k8s.cni.cncf.io/v1" "network-attachment-definitions",
     ConfigMap: "v1" "configmaps",
     Lease: "coordination.k8s.io/v1" "leases",
 }
@@ -282,6 +284,14 @@ api! {
         key: String,
         operator: String,
         values: Vec<String>,
+    }
+
+    NetworkAttachmentDefinition {
+        metadata: Metadata,
+        spec: Part<NetworkAttachmentDefinitionSpec>,
+    }
+    NetworkAttachmentDefinitionSpec {
+        config: String,
     }
 
     ConfigMap {

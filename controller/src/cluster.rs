@@ -2,6 +2,7 @@
 //! of a pod's object is not needed here.
 
 pub mod logging;
+pub mod network;
 pub mod policy;
 pub mod tiered;
 
@@ -10,7 +11,7 @@ use std::net::IpAddr;
 
 use podwire_apiserver::object::Metadata;
 use podwire_cluster::annotations::{
-    MANAGEMENT_MAC, MANAGEMENT_MACS, NODE_CHASSIS, NODE_SUBNETS, POD_NETWORKS,
+    MANAGEMENT_MAC, MANAGEMENT_MACS, NETWORKS, NODE_CHASSIS, NODE_SUBNETS, POD_NETWORKS,
 };
 use podwire_cluster::api;
 use podwire_cluster::networks::{self, OtherNetworks};
@@ -19,6 +20,7 @@ use podwire_cluster::{Labels, Slices};
 pub use podwire_cluster::{Name, ObjectName};
 
 use self::logging::Logging;
+use self::network::{Definition, Selections};
 use self::policy::Selected;
 use self::tiered::Tiered;
 use crate::ipam::{Had, Mac, REQUESTED_ADDRESSES, REQUESTED_MAC};
@@ -65,6 +67,8 @@ pub struct Pod {
     pub networks: Option<Had>,
     /// Its entries of other networks.
     pub other_networks: OtherNetworks,
+    /// The networks that it asks for beside the default one.
+    pub selections: Selections,
     /// [`REQUESTED_ADDRESSES`], unchanged.
     pub requested_addresses: Option<Box<str>>,
     /// [`REQUESTED_MAC`], unchanged.
@@ -86,6 +90,8 @@ pub struct Cluster {
     pub slices: Slices<Slice>,
     /// Policies of the whole cluster.
     pub tiered: BTreeMap<Key, Tiered>,
+    /// Networks beside the default one.
+    pub definitions: BTreeMap<ObjectName, Definition>,
     /// The labels of namespaces.
     pub namespaces: BTreeMap<Name, Labels>,
     /// What they have logged, of those that say so.
@@ -98,9 +104,12 @@ impl Cluster {
         let nodes = self.nodes.keys().cloned().map(Key::node);
         let pods = self.pods.keys().cloned().map(Key::pod);
         let services = self.services.keys().cloned().map(Key::service);
+        let definitions = self.definitions.keys().cloned();
+        let definitions = definitions.map(|id| Key::object(Of::Definition, id));
         nodes
             .chain(pods)
             .chain(services)
+            .chain(definitions)
             .chain(self.tiered.keys().cloned())
             .chain([Of::Cluster, Of::Members].map(Key::only))
             .collect()
@@ -114,6 +123,7 @@ impl Cluster {
             Of::ClusterPolicy | Of::AdminPolicy | Of::BaselinePolicy => {
                 self.tiered.get(key).map(|it| &it.uid)
             }
+            Of::Definition => self.definitions.get(&key.id()).map(|it| &it.uid),
             Of::Node => self.nodes.get(&key.name).map(|node| &node.uid),
             Of::Pod => self.pods.get(&key.id()).map(|pod| &pod.uid),
             Of::Service => self.services.get(&key.id()).map(|service| &service.uid),
@@ -195,6 +205,7 @@ impl Pod {
             reported: reported(&pod.status),
             networks: networks.as_ref().map(crate::ipam::read_pod_network),
             other_networks: other_networks.unwrap_or_default(),
+            selections: Selections::of(annotation(NETWORKS), &metadata.namespace),
             requested_addresses: annotation(REQUESTED_ADDRESSES).map(Into::into),
             requested_mac: annotation(REQUESTED_MAC).map(Into::into),
             selected: Selected::of(pod),

@@ -156,6 +156,23 @@ impl<'db> Plan<'db> {
         self.resolve(table, name).is_ok()
     }
 
+    /// Whether a key can have a row with a name: nobody else has.
+    ///
+    /// # Errors
+    /// [`DiffError::Foreign`].
+    pub fn may_have(&self, key: &Key, table: Table, name: &str) -> Result<(), DiffError> {
+        let key = key.to_string();
+        let is_own = |row: &Found<'db>| row.map("external_ids").str(KEY) == Some(&key);
+        let mut named = self.db.nb_named(table, name);
+        match self.adopt || named.all(|row| is_own(&row)) {
+            true => Ok(()),
+            false => Err(DiffError::Foreign {
+                table: table.name(),
+                name: name.to_owned(),
+            }),
+        }
+    }
+
     /// Adds the operations that bring a key's rows in line, and its members. The rows and groups
     /// that they belong to must exist, or be in this plan. `gone` are the members that nobody
     /// contributes any longer. With `keeps`, other rows of the key stay.

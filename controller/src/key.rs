@@ -12,6 +12,8 @@ use podwire_ovs::nb::Table;
 pub enum Of {
     /// What all nodes of a network share: the router and the group of load balancers.
     Cluster,
+    /// A NetworkAttachmentDefinition.
+    Definition,
     /// A node.
     Node,
     /// A namespace with policies: its groups of isolated pods.
@@ -37,8 +39,9 @@ pub enum Of {
 /// The order in which changed keys are processed. Switches and groups come before the pods whose
 /// ports refer to them, so that one transaction can contain both; members that nobody contributes
 /// come when everybody has said which ones they do.
-pub const ORDER: [Of; 11] = [
+pub const ORDER: [Of; 12] = [
     Of::Cluster,
+    Of::Definition,
     Of::Node,
     Of::Namespace,
     Of::Peers,
@@ -114,6 +117,7 @@ impl Of {
     fn word(self) -> &'static str {
         match self {
             Self::Cluster => "cluster",
+            Self::Definition => "definition",
             Self::Node => "node",
             Self::Namespace => "namespace",
             Self::Peers => "peers",
@@ -137,7 +141,7 @@ impl Of {
             | Self::ClusterPolicy
             | Self::AdminPolicy
             | Self::BaselinePolicy => 1,
-            Self::Policy | Self::Pod | Self::Service => 2,
+            Self::Definition | Self::Policy | Self::Pod | Self::Service => 2,
         }
     }
 
@@ -146,6 +150,8 @@ impl Of {
         match self {
             Self::Cluster => &[
                 Table::LogicalRouter,
+                Table::LogicalSwitch,
+                Table::LogicalSwitchPort,
                 Table::PortGroup,
                 Table::AddressSet,
                 Table::Acl,
@@ -166,7 +172,7 @@ impl Of {
             Self::Peers => &[Table::AddressSet],
             Self::Pod => &[Table::LogicalSwitchPort],
             Self::Service => &[Table::LoadBalancer],
-            Self::Members => &[],
+            Self::Definition | Self::Members => &[],
         }
     }
 
@@ -175,6 +181,7 @@ impl Of {
         match self {
             Self::Cluster | Self::Members | Self::Peers => None,
             Self::Namespace => Some(("v1", "Namespace")),
+            Self::Definition => Some(named::<api::NetworkAttachmentDefinition>()),
             Self::Node => Some(("v1", "Node")),
             Self::Policy => Some(("networking.k8s.io/v1", "NetworkPolicy")),
             Self::ClusterPolicy => Some(named::<api::ClusterNetworkPolicy>()),
@@ -338,6 +345,7 @@ mod tests {
             default,
             [
                 "cluster",
+                "definition/ns/x",
                 "node/x",
                 "namespace/x",
                 "peers/x",
@@ -350,7 +358,7 @@ mod tests {
                 "members"
             ]
         );
-        assert_eq!(other[8], "pod/ns/x/tenants/blue");
+        assert_eq!(other[9], "pod/ns/x/tenants/blue");
         for wrong in [
             "", "pod", "pod/ns", "pod/ns/", "pod//x", "node/", "node/x/", "other/x",
         ] {

@@ -1,6 +1,7 @@
 //! The names of rows, as in ovn-kubernetes: by these its tools and a takeover find them.
 
 use crate::cluster::ObjectName;
+use crate::key::Attachment;
 
 /// What the name of a node's router port begins with; the rest is the node's.
 pub(crate) const ROUTER_PORT: &str = "rtos-";
@@ -23,4 +24,14 @@ pub(crate) fn management_port(node: &str) -> String {
 /// A pod's port, which is also its iface-id.
 pub(crate) fn pod_port((namespace, name): &ObjectName) -> String {
     format!("{namespace}_{name}")
+}
+
+/// What the names of a network's rows begin with.
+pub(crate) fn prefix(network: &str) -> String {
+    format!("{}_", network.replace(['-', '/'], "."))
+}
+
+/// The port of a pod's attachment, which is also its iface-id.
+pub(crate) fn attached_port(attachment: &Attachment) -> String {
+    format!("{}{}", prefix(&attachment.entry), pod_port(&attachment.pod))
 }

@@ -1,6 +1,7 @@
 //! The rows that an object should have in the northbound database: the routed profile of
 //! docs/controller.md. Pure: the same objects give the same rows.
 
+pub mod network;
 pub mod policy;
 mod service;
 #[cfg(test)]

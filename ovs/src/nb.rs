@@ -117,6 +117,7 @@ impl Table {
                     "type",
                     "addresses",
                     "port_security",
+                    "tag_request",
                     "options",
                     "external_ids",
                 ],

@@ -84,6 +84,14 @@ impl Addresses {
         }
     }
 
+    /// Changes what is excluded; nobody loses an address.
+    pub fn set_layout(&mut self, layout: Layout) {
+        for pool in self.pools.values_mut().flatten() {
+            pool.set_layout(&layout);
+        }
+        self.layout = layout;
+    }
+
     /// Sets a node's subnets; none removes it. Returns whether they changed; pods lose addresses
     /// only of subnets that the node no longer has.
     pub fn set_node(&mut self, node: &str, subnets: &[IpNet]) -> bool {

@@ -68,6 +68,16 @@ impl Pool {
         }
     }
 
+    /// Changes what is excluded.
+    pub(super) fn set_layout(&mut self, layout: &Layout) {
+        let Self {
+            excluded,
+            assignable,
+            ..
+        } = Self::new(self.subnet, layout);
+        (self.excluded, self.assignable) = (excluded, assignable);
+    }
+
     /// The index of an address that a pod of this subnet can have.
     pub(super) fn place(&self, address: IpNet) -> Option<u128> {
         let place = place_in(self.subnet, address.addr())?;

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use podwire_apiserver::brief;
 use podwire_cluster::address::MacError;
+use podwire_cluster::annotations::NETWORKS;
 
 use super::Mac;
 
@@ -60,6 +61,24 @@ impl Request {
             request.mac = Some(own);
         }
         Ok(request)
+    }
+
+    /// What an attachment requests, in the words of its annotation's element `field`.
+    ///
+    /// # Errors
+    /// [`RequestError`].
+    pub fn of_attachment<'a>(
+        addresses: impl Iterator<Item = &'a str>,
+        mac: Option<&str>,
+    ) -> Result<Self, RequestError> {
+        // An address may have a prefix length: that of the network counts.
+        let bare = addresses.map(|it| it.split('/').next().unwrap_or_default());
+        let list = bare.collect::<Vec<_>>().join(",");
+        let list = Some(list.as_str()).filter(|it| !it.is_empty());
+        Self::parse(list, mac).map_err(|error| RequestError {
+            annotation: NETWORKS,
+            ..error
+        })
     }
 
     pub(super) fn of_family(&self, is_ipv4: bool) -> Option<IpAddr> {

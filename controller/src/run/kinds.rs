@@ -8,6 +8,7 @@ use tokio::time::Instant;
 use super::State;
 use super::watch::{Change, Followed, Kind, all, namespaced};
 use crate::cluster::logging::Logging;
+use crate::cluster::network::Definition;
 use crate::cluster::policy::Policy;
 use crate::cluster::tiered::Tiered;
 use crate::cluster::{Node, Pod};
@@ -95,6 +96,15 @@ pub(super) const KINDS: &[&dyn Kind] = &[
         },
         unreadable: Some(|name, _| Change::Unreadable(Key::named(Of::BaselinePolicy, name))),
         holds: &[Of::Peers, Of::BaselinePolicy, Of::Pod, Of::Members],
+        is_optional: true,
+    },
+    &Followed {
+        events: all::<api::NetworkAttachmentDefinition>,
+        name: namespaced,
+        reduce: Definition::of,
+        change: |name, it| changed(move |state| state.learn_definition(name, it)),
+        unreadable: None,
+        holds: &[Of::Definition],
         is_optional: true,
     },
     &Followed {

@@ -5,6 +5,7 @@ mod begin;
 mod claims;
 mod groups;
 mod learn;
+mod networks;
 mod unread;
 mod wanted;
 mod written;
@@ -35,6 +36,7 @@ use crate::write::Write;
 pub use begin::Contradiction;
 pub(crate) use begin::check;
 use groups::Unswept;
+use networks::Networks;
 use wanted::{Look, Problem, Wanted};
 
 pub(crate) struct State {
@@ -44,6 +46,7 @@ pub(crate) struct State {
     kinds: Vec<Known>,
     rules: Rules,
     spaces: Spaces,
+    pub(crate) networks: Networks,
     /// The addresses that services can't have.
     refused: BTreeMap<ObjectName, Refused>,
     /// Whether that may have changed.
@@ -102,6 +105,7 @@ impl State {
                 default: Space::new(rules.networks.clone(), Layout::Nodes, rules.rest),
                 others: BTreeMap::new(),
             },
+            networks: Networks::default(),
             refused: BTreeMap::new(),
             claims_changed: false,
             rules,
@@ -200,7 +204,7 @@ impl State {
             return dirty;
         }
         let (held, free): (BTreeSet<_>, _) =
-            dirty.into_iter().partition(|key| self.is_held(key.of));
+            dirty.into_iter().partition(|key| self.is_key_held(key));
         self.held.extend(held);
         free
     }
@@ -251,7 +255,8 @@ impl State {
                 step.writes.extend(writes.map(|write| (key.clone(), write)));
                 let chassis = look.chassis.into_iter().map(|name| (key.clone(), name));
                 step.chassis.extend(chassis);
-                match compared.err().map(|problem| problem.until) {
+                let again = compared.err().map(|problem| problem.until);
+                match again.or(look.again) {
                     Some(Some(until)) => drop(self.retries.insert((until, key.clone()))),
                     Some(None) => drop(self.blocked.insert(key.clone())),
                     None => {}
@@ -315,6 +320,7 @@ impl State {
 
     fn mark_all(&mut self) {
         self.sweep_all();
+        self.mark_networks();
         self.dirty.extend(self.cluster.keys());
         self.dirty.extend(self.policies.subjects().map(Key::from));
         let keys = self.rows.values().filter_map(|key| Key::parse(key));

@@ -13,8 +13,8 @@ use crate::cluster::policy::Direction;
 use crate::cluster::{Cluster, Name, ObjectName, Pod};
 use crate::config::Config;
 use crate::ipam::{self, Had, Mac, mac, nth};
-use crate::key::Key;
-use crate::names::pod_port;
+use crate::key::{Attachment, Key};
+use crate::names::{attached_port, pod_port};
 use crate::run::State;
 use crate::want::policy::{self, Connection};
 
@@ -81,6 +81,18 @@ pub async fn explain(config: &Config, question: &Question) -> Result<(String, bo
     line(&mut text, "annotation", &annotation);
     view.ovsdb
         .read(|db| describe_row(db, &question.pod, pod, &had, &mut text));
+    for (entry, network) in view.state.networks.of(&question.pod) {
+        let attachment = Attachment {
+            pod: question.pod.clone(),
+            entry: entry.clone(),
+        };
+        let content = view.ovsdb.read(|db| attached(db, &attachment));
+        line(
+            &mut text,
+            "network",
+            &format!("{entry} on {}: {content}", network.name()),
+        );
+    }
     let services = services_of(cluster, &had);
     let services = if services.is_empty() {
         vec!["none".to_owned()]
@@ -218,6 +230,21 @@ fn describe_row(db: &Db, id: &ObjectName, pod: &Pod, had: &Had, text: &mut Strin
             "its iface-id-ver is not the pod's uid: it is that of an earlier pod",
         );
     }
+}
+
+/// The port of an attachment to another network than the default one.
+fn attached(db: &Db, attachment: &Attachment) -> String {
+    let port = attached_port(attachment);
+    let Some(row) = db.nb_named(Table::LogicalSwitchPort, &port).next() else {
+        return format!("missing: there is no Logical_Switch_Port {port}");
+    };
+    let mut holders = db.nb_parents(Table::LogicalSwitch, "ports", row.uuid());
+    let switch = holders.next().and_then(|it| it.str("name"));
+    let addresses = row.str("addresses").unwrap_or_default();
+    format!(
+        "Logical_Switch_Port {port} on {}: {addresses}",
+        switch.unwrap_or("no switch")
+    )
 }
 
 /// The services with the pod among their endpoints.

@@ -14,6 +14,7 @@ use proptest::test_runner::{Config, TestRunner};
 use serde_json::{Value, json};
 
 use crate::fixture::{Running, await_network, await_row};
+use crate::networks::{ASKED, definition};
 use crate::tiered::{await_condition, has_tiers, tiered};
 
 const WISHED: &str = "podwire.io/ip-addresses";
@@ -91,6 +92,11 @@ enum Step {
     NoEndpoints(u8),
     /// A slice goes to another service, or to none.
     EndpointsOf(u8, Option<u8>),
+    /// The definition of a second network, with one of two subnets, or other excluded addresses.
+    Definition(u8),
+    NoDefinition,
+    /// A pod asks for that network so many times, and for one without a definition.
+    Asks(u8, u8),
     /// The controller dies wherever it is, and another starts.
     Crash,
     /// Nobody leads until the next of these.
@@ -166,7 +172,13 @@ fn step() -> impl Strategy<Value = Step> {
             .prop_map(|(service, label)| Step::Labelled("Service", service, label)),
         1 => services.prop_map(Step::NoEndpoints),
     ];
+    let of_networks = prop_oneof![
+        2 => (0..3_u8).prop_map(Step::Definition),
+        1 => Just(Step::NoDefinition),
+        4 => (0..PODS, 0..3_u8).prop_map(|(pod, times)| Step::Asks(pod, times)),
+    ];
     prop_oneof![
+        5 => of_networks,
         6 => of_nodes,
         12 => of_pods,
         6 => of_services,
@@ -189,6 +201,8 @@ struct World {
     has_tiers: bool,
     /// The address of each pod, by its uid.
     addresses: BTreeMap<String, String>,
+    /// The address of each attachment to the second network, by the pod's uid and the entry.
+    attached: BTreeMap<String, String>,
     /// The subnet of each node that exists or has pods.
     subnets: BTreeMap<String, Value>,
     /// Those of these nodes that were gone since everything was compared.
@@ -375,6 +389,29 @@ impl World {
                     server.apply(slice);
                 }
             }
+            Step::Definition(number) => {
+                let subnets = ["10.1.0.0/26", "10.2.0.0/26", "10.1.0.0/26"];
+                let mut more = json!({ "subnets": subnets[usize::from(number)] });
+                if number == 2 {
+                    more["excludeSubnets"] = "10.1.0.0/30".into();
+                }
+                server.apply(definition("blue", "blue", &more));
+            }
+            Step::NoDefinition => {
+                server.delete_object("NetworkAttachmentDefinition", "default", "blue");
+            }
+            Step::Asks(number, times) => {
+                if let Some(mut pod) = self.pod(number) {
+                    // What it no longer asks for it may get with another address later.
+                    let own = uid(&pod);
+                    self.attached
+                        .retain(|of, _| !of.starts_with(&format!("{own}/")));
+                    let asked = ["absent", "blue,absent", "blue,absent,blue"];
+                    let asked = asked[usize::from(times)];
+                    pod["metadata"]["annotations"][ASKED] = asked.into();
+                    server.apply(pod);
+                }
+            }
             Step::Crash => {
                 let next = Running::start(&self.central, &self.server, &FLAGS);
                 if let Some(former) = self.controller.replace(next) {
@@ -481,6 +518,13 @@ impl World {
         };
         await_condition(server, (kind, &name), reason);
         server.delete_object(kind, "", &name);
+        // The second network's definition, and a pod that asks for its network.
+        let network = json!({ "subnets": "10.3.0.0/24" });
+        server.apply(definition(&name, &name, &network));
+        let switch = format!("{}_ovn_layer2_switch", name.replace('-', "."));
+        await_row(&self.central, "Logical_Switch", &switch, true);
+        server.delete_object("NetworkAttachmentDefinition", "default", &name);
+        await_row(&self.central, "Logical_Switch", &switch, false);
         // A policy and then the namespace, whose team the policy names.
         let before = server.object("Namespace", "", "default");
         let mut labels = before.map_or(json!({}), |it| it["metadata"]["labels"].clone());
@@ -588,6 +632,7 @@ fn any_history_keeps_what_exists_and_ends_in_what_a_fresh_controller_computes() 
                 uids: 0,
                 settled: 0,
                 addresses: BTreeMap::new(),
+                attached: BTreeMap::new(),
                 subnets: BTreeMap::new(),
                 gone: BTreeSet::new(),
                 written: BTreeSet::new(),

@@ -13,6 +13,7 @@ mod image;
 mod leading;
 mod logging;
 mod members;
+mod networks;
 mod nodes;
 mod packets;
 mod pods;

@@ -18,7 +18,7 @@ pub(super) struct Target {
 }
 
 /// The resources that there are, each with the kind and the API version of its objects.
-const RESOURCES: [(&str, &str, &str); 12] = [
+const RESOURCES: [(&str, &str, &str); 13] = [
     ("pods", "Pod", "v1"),
     ("nodes", "Node", "v1"),
     ("services", "Service", "v1"),
@@ -44,6 +44,11 @@ const RESOURCES: [(&str, &str, &str); 12] = [
         "endpointslices",
         "EndpointSlice",
         "discovery.k8s.io/v1beta1",
+    ),
+    (
+        "network-attachment-definitions",
+        "NetworkAttachmentDefinition",
+        "k8s.cni.cncf.io/v1",
     ),
     ("leases", "Lease", "coordination.k8s.io/v1"),
     ("configmaps", "ConfigMap", "v1"),

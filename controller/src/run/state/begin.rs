@@ -15,8 +15,9 @@ use super::{State, key_of};
 use crate::cluster::{Cluster, Name, Node, ObjectName, Pod};
 use crate::config::Rules;
 use crate::ipam::{self, ClusterSubnet, Former, Had, Request, RequestError, Space, Subnets};
-use crate::key::{Key, Of};
+use crate::key::{Key, Network, Of};
 use crate::names::{ROUTER_PORT, pod_port, router_port};
+use crate::want::network::ATTACHMENT;
 
 /// A setting that does not fit what exists.
 #[derive(Debug, thiserror::Error)]
@@ -65,7 +66,7 @@ pub(crate) fn check(rules: &Rules, db: &Db) -> Result<(), Contradiction> {
 }
 
 /// The options of a pod's logical port with the pod's uid, and its node.
-const UID: &str = "iface-id-ver";
+pub(super) const UID: &str = "iface-id-ver";
 const NODE: &str = "requested-chassis";
 
 impl State {
@@ -81,6 +82,7 @@ impl State {
             self.learn_tiers(db);
             self.hold_subnets(db);
             self.hold_addresses(db, now);
+            self.hold_networks(db, now);
             for table in Table::ALL {
                 let rows = db.rows(table.name());
                 let rows = rows.filter_map(|row| Some((row.uuid(), key_of(&row)?)));
@@ -95,7 +97,9 @@ impl State {
             Ok(())
         })?;
         if succeeds {
-            self.spaces.default.addresses.succeed(now);
+            for space in self.spaces.all_mut() {
+                space.addresses.succeed(now);
+            }
         }
         self.refresh_policies();
         self.mark_all();
@@ -174,7 +178,7 @@ impl State {
         let addresses = &mut self.spaces.default.addresses;
         for key in self.unreadable.iter().filter(|key| key.of == Of::Pod) {
             let id = key.id();
-            for row in ports(&id, db, self.rules.adopt) {
+            for row in default_ports(&id, db, self.rules.adopt) {
                 let option = |name| row.map("options").str(name).unwrap_or_default().into();
                 let (uid, node) = (option(UID), option(NODE));
                 let former = Former {
@@ -211,6 +215,9 @@ impl State {
             let Some(id) = key.filter(|key| key.of == Of::Pod).map(|key| key.id()) else {
                 continue;
             };
+            if row.map("external_ids").str(ATTACHMENT).is_some() {
+                continue;
+            }
             let is_its = |pod: &Pod| row.map("options").str(UID) == Some(&pod.uid);
             if !self.cluster.pods.get(&id).is_some_and(is_its) {
                 let node = row.map("options").str(NODE).unwrap_or_default();
@@ -226,7 +233,7 @@ impl State {
     }
 }
 
-fn by_age(cluster: &Cluster) -> Vec<(&ObjectName, &Pod)> {
+pub(super) fn by_age(cluster: &Cluster) -> Vec<(&ObjectName, &Pod)> {
     let mut pods: Vec<_> = cluster.pods.iter().collect();
     pods.sort_by_key(|(id, pod)| (pod.created, *id));
     pods
@@ -244,7 +251,8 @@ fn subnets_in_rows(db: &Db, adopt: bool) -> BTreeMap<Name, Vec<IpNet>> {
     };
     let owner = |row: &Found<'_>| {
         let key = Key::parse(&key_of(row)?)?;
-        (key.of == Of::Node).then_some(key.name)
+        let is_default = key.network == Network::DEFAULT;
+        (key.of == Of::Node && is_default).then_some(key.name)
     };
     for row in db.rows(Table::LogicalRouterPort.name()) {
         let named = || Some(row.str("name")?.strip_prefix(ROUTER_PORT)?.into());
@@ -270,13 +278,19 @@ pub(super) fn subnets_before(node: &Node) -> Vec<IpNet> {
 /// address has before it is announced; those that its kubelet reports; those of its annotation.
 pub(super) fn addresses_before(id: &ObjectName, pod: &Pod, db: &Db, adopt: bool) -> Vec<Former> {
     let is_its = |row: &Found<'_>| row.map("options").str(UID) == Some(&pod.uid);
-    let rows = ports(id, db, adopt).into_iter().filter(is_its);
+    let rows = default_ports(id, db, adopt).filter(is_its);
     let rows = rows.map(|row| addresses_in(&row));
     let certain = rows.chain(reported(pod)).map(|had| (had, true));
     let all = certain.chain(pod.networks.clone().map(|had| (had, false)));
     let all = all.filter(|(had, _)| !had.addresses.is_empty());
     all.map(|(had, is_certain)| Former { had, is_certain })
         .collect()
+}
+
+/// A pod's logical ports on the default network.
+fn default_ports<'a>(id: &ObjectName, db: &'a Db, adopt: bool) -> impl Iterator<Item = Found<'a>> {
+    let is_default = |row: &Found<'_>| row.map("external_ids").str(ATTACHMENT).is_none();
+    ports(id, db, adopt).into_iter().filter(is_default)
 }
 
 /// A pod's logical ports: its own and, to be adopted, the one with its name.
@@ -288,7 +302,7 @@ pub(super) fn ports<'a>(id: &ObjectName, db: &'a Db, adopt: bool) -> Vec<Found<'
     own.chain(named.filter(|_| adopt)).collect()
 }
 
-fn addresses_in(port: &Found<'_>) -> Had {
+pub(super) fn addresses_in(port: &Found<'_>) -> Had {
     let mut had = Had::default();
     for word in texts(port, "addresses").flat_map(str::split_whitespace) {
         match word.parse::<IpAddr>() {

@@ -13,7 +13,7 @@ use crate::cluster::logging::Logging;
 use crate::cluster::policy::Policy;
 use crate::cluster::tiered::Tiered;
 use crate::cluster::{Cluster, Name, Node, ObjectName, Pod, of_namespace};
-use crate::key::{Key, Of};
+use crate::key::{Key, Network, Of};
 use crate::run::kinds::KINDS;
 use crate::run::watch::{Change, Known};
 
@@ -44,6 +44,13 @@ impl State {
     pub(crate) fn is_held(&self, of: Of) -> bool {
         let mut kinds = KINDS.iter().zip(&self.kinds);
         kinds.any(|(kind, known)| *known == Known::Listing && kind.holds().contains(&of))
+    }
+
+    /// Whether this key can't be processed yet. Other networks than the default one depend on
+    /// their definitions.
+    pub(super) fn is_key_held(&self, key: &Key) -> bool {
+        let is_other = key.network != Network::DEFAULT;
+        self.is_held(key.of) || (is_other && self.is_held(Of::Definition))
     }
 
     pub(crate) fn learn_node(&mut self, name: Name, node: Option<Node>) {
@@ -85,6 +92,7 @@ impl State {
         let before = former.map(|pod| &pod.selected);
         let after = pod.as_ref().map(|pod| &pod.selected);
         self.policies.pod_changed(before, after);
+        self.pod_asks(&id, pod.as_ref());
         set(&mut self.cluster.pods, id, pod);
         self.changed(key);
     }
@@ -213,13 +221,13 @@ impl State {
     }
 
     /// An object that can be read has changed.
-    fn changed(&mut self, key: Key) {
+    pub(super) fn changed(&mut self, key: Key) {
         self.unreadable.remove(&key);
         self.dirty.insert(key);
     }
 }
 
-fn set<K: Ord, V>(map: &mut BTreeMap<K, V>, key: K, value: Option<V>) {
+pub(super) fn set<K: Ord, V>(map: &mut BTreeMap<K, V>, key: K, value: Option<V>) {
     match value {
         Some(value) => drop(map.insert(key, value)),
         None => drop(map.remove(&key)),

@@ -29,6 +29,8 @@ pub(super) struct Look {
     pub(super) writes: Vec<Write>,
     /// The warning: reason and message.
     pub(super) warning: Option<(&'static str, String)>,
+    /// When to process it again though its rows are there: at a time, or when something changes.
+    pub(super) again: Option<Option<Instant>>,
     /// Chassis that no longer have a node.
     pub(super) chassis: Vec<String>,
 }
@@ -83,7 +85,10 @@ impl State {
         look: &mut Look,
     ) -> Result<Wanted, Problem> {
         if key.network != Network::DEFAULT {
-            return Ok(Wanted::default());
+            return Ok(match key.of {
+                Of::Cluster => self.wanted_of_network(&key.network, plan),
+                _ => Wanted::default(),
+            });
         }
         match key.of {
             Of::Cluster => {
@@ -92,6 +97,10 @@ impl State {
                     rows.extend(want::policy::tiered_door());
                 }
                 Ok(rows.into())
+            }
+            Of::Definition => {
+                self.look_at_definition(&key.id(), look);
+                Ok(Wanted::default())
             }
             Of::Node => {
                 let rows = self.wanted_of_node(&key.name, plan.db(), look)?;
@@ -110,7 +119,7 @@ impl State {
                 Ok(self.policies.tiered_rows(key).to_vec().into())
             }
             Of::Members => Ok(Wanted::default()),
-            Of::Pod => self.wanted_of_pod(&key.id(), plan.db(), look),
+            Of::Pod => self.wanted_of_pod(&key.id(), plan, look),
             Of::Service => Ok(self.wanted_of_service(&key.id(), plan, look).into()),
         }
     }
@@ -228,9 +237,10 @@ impl State {
     fn wanted_of_pod(
         &mut self,
         id: &ObjectName,
-        db: &Db,
+        plan: &Plan<'_>,
         look: &mut Look,
     ) -> Result<Wanted, Problem> {
+        let db = plan.db();
         let pod = self.cluster.pods.get(id);
         let own = Attachment::from(id.clone());
         let addresses = &mut self.spaces.default.addresses;
@@ -239,6 +249,7 @@ impl State {
         if !is_known {
             self.release(id);
         }
+        let (attached, entries) = self.attachments(id, plan, look);
         let Some(pod) = self.cluster.pods.get(id) else {
             return Ok(Wanted::default());
         };
@@ -273,15 +284,18 @@ impl State {
             Err(error) => return Err(refused(error.to_string())),
         };
         let is_written = pod.networks.as_ref().is_some_and(|had| had.is(claimed));
-        if !is_written {
+        let entries = entries.iter().map(|(name, it)| (&**name, it.as_ref()));
+        let others = pod.other_networks.changed(entries);
+        if !is_written || others != pod.other_networks {
             let entry = ipam::pod_network(&claimed.addresses, claimed.mac);
-            annotate((&pod.uid, version), &pod.other_networks, &entry, look);
+            annotate((&pod.uid, version), &others, &entry, look);
         }
         let addresses: Vec<_> = claimed.addresses.iter().map(ipnet::IpNet::addr).collect();
         let members = self
             .policies
             .members(&candidate(id, pod, &self.cluster.namespaces), &addresses);
-        let rows = want::pod(id, pod, claimed);
+        let mut rows = want::pod(id, pod, claimed);
+        rows.extend(attached);
         Ok(Wanted { rows, members })
     }
 

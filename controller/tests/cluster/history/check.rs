@@ -8,6 +8,7 @@ use super::{
     MACS, NETWORKS, NODES, PODS, SERVICE, SERVICES, SUBNETS, WISHED, WISHED_MAC, World, uid,
 };
 use crate::fixture::annotation;
+use crate::networks::ASKED;
 
 /// Of the northbound database.
 type Row = Map<String, Value>;
@@ -20,6 +21,13 @@ impl World {
         let lives = |of: &String| pods.iter().any(|pod| uid(pod) == *of);
         self.addresses.retain(|uid, _| lives(uid));
         let is_there = |name: &String| self.server.object("Node", "", name).is_some();
+        let has_node = |of: &str| {
+            let mut own = pods
+                .iter()
+                .filter(|pod| of.starts_with(&format!("{}/", uid(pod))));
+            own.any(|pod| is_there(&pod["spec"]["nodeName"].as_str().unwrap().to_owned()))
+        };
+        self.attached.retain(|of, _| has_node(of));
         let gone = self.subnets.keys().filter(|name| !is_there(name)).cloned();
         self.gone.extend(gone);
         let (gone, addresses) = (&self.gone, &self.addresses);
@@ -38,7 +46,8 @@ impl World {
         let refused = self.check_pods();
         self.check_policies();
         let of_cluster = self.tiered().count();
-        refused + if self.has_tiers { 0 } else { of_cluster }
+        let of_tiers = if self.has_tiers { 0 } else { of_cluster };
+        refused + of_tiers + self.check_networks()
     }
 
     /// What kubelets report of the pods that run.
@@ -52,6 +61,80 @@ impl World {
                 self.server.apply(pod);
             }
         }
+    }
+
+    /// Each pod has as many ports on the second network as it asks for, or fewer while it is
+    /// refused; on it no address is anybody else's, and none changes. Returns how often something
+    /// is refused: the definition, and the pods that ask for it.
+    fn check_networks(&mut self) -> usize {
+        let northbound = self.central.northbound();
+        let ports_of_all = northbound.rows("Logical_Switch_Port").unwrap();
+        let ports = ports_of_all.iter().filter_map(|port| {
+            let ids = &port["external_ids"];
+            (ids["k8s.ovn.org/network"] == "blue").then_some(port)
+        });
+        let (mut addresses, mut names) = (BTreeSet::new(), BTreeSet::new());
+        for port in ports {
+            let name = port["name"].as_str().unwrap();
+            let words: Vec<_> = port["addresses"].as_str().unwrap().split(' ').collect();
+            names.insert(name.to_owned());
+            assert!(addresses.insert(words[1].to_owned()), "{port:?}");
+            let (_, pod) = name.rsplit_once('_').unwrap();
+            let pod = self.server.object("Pod", "default", pod).unwrap();
+            assert_eq!(port["options"]["iface-id-ver"], uid(&pod), "{port:?}");
+            let entry = port["external_ids"]["k8s.ovn.org/nad"].as_str().unwrap();
+            let written = annotation(&pod, NETWORKS).unwrap()[entry].clone();
+            let address = written["ip_address"].as_str().unwrap();
+            assert_eq!(
+                address.split('/').next(),
+                Some(words[1]),
+                "{written} {port:?}"
+            );
+            let asked = pod["metadata"]["annotations"][ASKED]
+                .as_str()
+                .unwrap_or_default();
+            let times = asked.matches("blue").count();
+            assert!(!entry.ends_with("/1") || times == 2, "{entry} {pod}");
+            let key = format!("{}/{entry}", uid(&pod));
+            let before = self.attached.insert(key, address.to_owned());
+            assert!(before.is_none_or(|it| it == address), "{address} {pod}");
+        }
+        let switches = northbound.rows("Logical_Switch").unwrap();
+        let switch = switches
+            .iter()
+            .find(|it| it["name"] == "blue_ovn_layer2_switch");
+        let definition = "NetworkAttachmentDefinition";
+        let definition = self.server.object(definition, "default", "blue");
+        assert_eq!(
+            switch.is_some(),
+            definition.is_some() || !addresses.is_empty()
+        );
+        let Some((switch, definition)) = switch.zip(definition) else {
+            return 0;
+        };
+        let parse =
+            |text: &Value| -> Value { serde_json::from_str(text.as_str().unwrap()).unwrap() };
+        let is = parse(&switch["external_ids"]["podwire.io/network"]);
+        let wanted = parse(&definition["spec"]["config"]);
+        let is_refused = is["subnets"][0] != wanted["subnets"];
+        assert!(!is_refused || !addresses.is_empty(), "{is} {wanted}");
+        let mut refused = usize::from(is_refused);
+        for pod in (0..PODS).filter_map(|number| self.pod(number)) {
+            let name = pod["metadata"]["name"].as_str().unwrap();
+            let on_default = format!("default_{name}");
+            if !ports_of_all.iter().any(|port| port["name"] == on_default) {
+                continue;
+            }
+            let asked = pod["metadata"]["annotations"][ASKED]
+                .as_str()
+                .unwrap_or_default();
+            let own = ["", ".1"].iter().take(asked.matches("blue").count());
+            let own = own.map(|index| format!("default.blue{index}_default_{name}"));
+            let lacks = own.into_iter().filter(|port| !names.contains(port)).count();
+            assert!(lacks == 0 || is_refused, "{pod}");
+            refused += usize::from(lacks != 0);
+        }
+        refused
     }
 
     fn check_nodes(&mut self) {

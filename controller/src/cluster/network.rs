@@ -1,0 +1,434 @@
+//! Networks beside the default one: what a NetworkAttachmentDefinition makes of one, and which ones
+//! a pod asks for. A definition with a mistake makes none, and says which field is wrong.
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use podwire_apiserver::brief;
+use podwire_cluster::annotations::NETWORKS;
+use podwire_cluster::api::{NetworkAttachmentDefinition, Part};
+use podwire_cluster::networks::{DEFAULT, strings};
+use podwire_cluster::{Name, ObjectName};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::ipam::{Request, RequestError};
+use crate::key::Network;
+
+/// The plugins whose definitions are for this controller: ovn-kubernetes' and podwire's own.
+const PLUGINS: [&str; 2] = ["ovn-k8s-cni-overlay", "podwire-cni"];
+/// The longest name of a network.
+const LONGEST: usize = 200;
+/// The most networks that a pod is on.
+const MOST: usize = 64;
+
+/// A NetworkAttachmentDefinition for a network of OVN's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Definition {
+    /// Distinguishes several with this name over time.
+    pub uid: Name,
+    /// Seconds since 1970. Of several that define one network differently, the oldest counts.
+    pub created: i64,
+    /// The network; or what is wrong, beginning with the field.
+    pub network: Result<(Network, Shape), String>,
+}
+
+/// What a network is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Shape {
+    /// How nodes are joined.
+    pub topology: Topology,
+    /// One of each family at most; without any, its ports have no addresses.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub subnets: Vec<IpNet>,
+    /// Of which no pod gets an address.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub exclude_subnets: Vec<IpNet>,
+    /// In bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mtu: Option<u32>,
+    /// A localnet network's VLAN.
+    #[serde(default, skip_serializing_if = "Option::is_none", rename = "vlanID")]
+    pub vlan: Option<u16>,
+    /// A localnet network's name in the nodes' `ovn-bridge-mappings`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub physical_network_name: Option<String>,
+}
+
+/// How a network's nodes are joined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Topology {
+    /// One switch, by tunnels.
+    Layer2,
+    /// One switch, by a physical network.
+    Localnet,
+}
+
+impl Topology {
+    /// Its word in a definition.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Layer2 => "layer2",
+            Self::Localnet => "localnet",
+        }
+    }
+}
+
+impl Definition {
+    /// The relevant part of a definition; `None` if it is another plugin's, or means the default
+    /// network.
+    pub fn of(definition: &NetworkAttachmentDefinition) -> Option<Self> {
+        let metadata = &definition.metadata;
+        let network = match &definition.spec {
+            Part::Unreadable(problem) => Err(format!("spec: {problem}")),
+            Part::Read(spec) => match serde_json::from_str::<Value>(&spec.config) {
+                // Without a configuration, it is in a file of the nodes.
+                _ if spec.config.trim().is_empty() => return None,
+                Err(error) => Err(format!("spec.config is no JSON: {}", brief(&error))),
+                Ok(config) => {
+                    let own = (&*metadata.namespace, &*metadata.name);
+                    read(plugin(&config)?, &config["name"], own)?
+                }
+            },
+        };
+        Some(Self {
+            uid: metadata.uid.as_str().into(),
+            created: super::created(metadata),
+            network,
+        })
+    }
+}
+
+/// The part of a configuration that is for this controller.
+fn plugin(config: &Value) -> Option<&Value> {
+    let chained = config["plugins"].as_array().into_iter().flatten();
+    let is_ours = |it: &&Value| it["type"].as_str().is_some_and(|it| PLUGINS.contains(&it));
+    chained.chain([config]).find(is_ours)
+}
+
+type Outcome = Result<(Network, Shape), String>;
+
+/// `None` for the default network.
+fn read(config: &Value, list_name: &Value, own: (&str, &str)) -> Option<Outcome> {
+    if config["topology"].is_null() {
+        return None;
+    }
+    let named = |field: &'static str| {
+        move |problem: String| format!("{field} of its spec.config: {problem}")
+    };
+    let all = || {
+        let name = network_name(config["name"].as_str().or(list_name.as_str()));
+        let name = name.map_err(named("name"))?;
+        let expected = format!("{}/{}", own.0, own.1);
+        if config["netAttachDefName"] != *expected {
+            let problem = format!("expected {expected:?}, its own namespace and name");
+            return Err(named("netAttachDefName")(problem));
+        }
+        Ok((name, shape(config)?))
+    };
+    Some(all())
+}
+
+fn network_name(name: Option<&str>) -> Result<Network, String> {
+    let name = name.unwrap_or_default();
+    let is_good = |byte: u8| byte.is_ascii_alphanumeric() || b"-._/".contains(&byte);
+    let problem = match name {
+        "" => "it is missing".to_owned(),
+        DEFAULT => "default is the network of all pods: choose another".to_owned(),
+        _ if name.len() > LONGEST => format!("it is longer than {LONGEST} characters"),
+        _ if !name.bytes().all(is_good) => {
+            format!(
+                "{:?} has other characters than a-z, A-Z, 0-9, - . _ /",
+                brief(&name)
+            )
+        }
+        _ => return Ok(Network::named(name)),
+    };
+    Err(problem)
+}
+
+fn shape(config: &Value) -> Result<Shape, String> {
+    let refused = |field: &str, problem: String| format!("{field} of its spec.config: {problem}");
+    let text = |field: &str| match &config[field] {
+        Value::Null => Ok(""),
+        Value::String(text) => Ok(text.trim()),
+        other => Err(refused(field, format!("{} is no text", brief(other)))),
+    };
+    let number = |field: &str, least: u32, most: u32| match &config[field] {
+        Value::Null => Ok(None),
+        value => match value.as_u64().and_then(|it| u32::try_from(it).ok()) {
+            Some(0) => Ok(None),
+            Some(number) if (least..=most).contains(&number) => Ok(Some(number)),
+            _ => {
+                let problem = format!("{} is no number from {least} to {most}", brief(value));
+                Err(refused(field, problem))
+            }
+        },
+    };
+    let topology = match text("topology")? {
+        "layer2" => Topology::Layer2,
+        "localnet" => Topology::Localnet,
+        "layer3" => {
+            let problem = "layer3 is not implemented yet: use layer2, or localnet";
+            return Err(refused("topology", problem.to_owned()));
+        }
+        other => {
+            let problem = format!("{:?} is neither layer2 nor localnet", brief(&other));
+            return Err(refused("topology", problem));
+        }
+    };
+    match text("role")? {
+        "" | "secondary" => {}
+        "primary" => {
+            let problem = "primary networks are not implemented yet: use secondary";
+            return Err(refused("role", problem.to_owned()));
+        }
+        other => {
+            let problem = format!("{:?} is neither secondary nor primary", brief(&other));
+            return Err(refused("role", problem));
+        }
+    }
+    let nets = |field: &str| {
+        let texts = text(field)?.split(',').filter(|it| !it.trim().is_empty());
+        let nets = texts.map(|text| net(text.trim()).map_err(|problem| refused(field, problem)));
+        nets.collect::<Result<Vec<_>, String>>()
+    };
+    let mut subnets = nets("subnets")?;
+    subnets.sort_by_key(|net| net.addr().is_ipv6());
+    for (at, net) in subnets.iter().enumerate() {
+        let is_same = |other: &&IpNet| other.addr().is_ipv4() == net.addr().is_ipv4();
+        if let Some(other) = subnets[..at].iter().find(is_same) {
+            let problem = format!("{other} and {net} are of one family, and it has one of each");
+            return Err(refused("subnets", problem));
+        }
+        if net.prefix_len() + 2 > net.max_prefix_len() {
+            return Err(refused("subnets", format!("{net} has no room for pods")));
+        }
+    }
+    let exclude_subnets = nets("excludeSubnets")?;
+    for excluded in &exclude_subnets {
+        if !subnets.iter().any(|net| net.contains(excluded)) {
+            let problem = format!("{excluded} is no part of the network's subnets");
+            return Err(refused("excludeSubnets", problem));
+        }
+    }
+    let is_localnet = topology == Topology::Localnet;
+    let vlan = number("vlanID", 1, 4094)?;
+    let physical = text("physicalNetworkName")?;
+    for (field, is_there) in [
+        ("vlanID", vlan.is_some()),
+        ("physicalNetworkName", !physical.is_empty()),
+    ] {
+        if is_there && !is_localnet {
+            let problem = "only a network of the topology localnet has one".to_owned();
+            return Err(refused(field, problem));
+        }
+    }
+    // As in ovn-bridge-mappings: NAME:BRIDGE,….
+    if physical.contains(|it: char| it == ':' || it == ',' || !it.is_ascii_graphic()) {
+        let problem = format!("{:?} can't be in ovn-bridge-mappings", brief(&physical));
+        return Err(refused("physicalNetworkName", problem));
+    }
+    Ok(Shape {
+        topology,
+        mtu: number(
+            "mtu",
+            if subnets.iter().any(is_v6) { 1280 } else { 576 },
+            65_535,
+        )?,
+        subnets,
+        exclude_subnets,
+        vlan: vlan.and_then(|it| u16::try_from(it).ok()),
+        physical_network_name: (!physical.is_empty()).then(|| physical.to_owned()),
+    })
+}
+
+fn is_v6(net: &IpNet) -> bool {
+    net.addr().is_ipv6()
+}
+
+fn net(text: &str) -> Result<IpNet, String> {
+    let net: IpNet = text.parse().map_err(|_| {
+        format!(
+            "{:?} is no network such as 10.1.0.0/16 or fd00:1::/64",
+            brief(&text)
+        )
+    })?;
+    match net.trunc() == net {
+        true => Ok(net),
+        false => Err(format!(
+            "{net} has bits beyond the prefix: {} is one",
+            net.trunc()
+        )),
+    }
+}
+
+impl Shape {
+    /// What can't become that of another shape while pods are on the network, field by field.
+    pub fn fixed(&self, other: &Self) -> Vec<&'static str> {
+        let is_lost = |net: &IpNet| !other.subnets.contains(net);
+        [
+            ("topology", self.topology != other.topology),
+            ("subnets", self.subnets.iter().any(is_lost)),
+            // Ports without addresses would stay without.
+            (
+                "subnets",
+                self.subnets.is_empty() && !other.subnets.is_empty(),
+            ),
+            ("vlanID", self.vlan != other.vlan),
+            (
+                "physicalNetworkName",
+                self.physical_network_name != other.physical_network_name,
+            ),
+        ]
+        .into_iter()
+        .filter_map(|(field, differs)| differs.then_some(field))
+        .collect()
+    }
+
+    /// What differs, field by field.
+    pub fn differing(&self, other: &Self) -> Vec<&'static str> {
+        let mut fields = self.fixed(other);
+        let more = [
+            ("subnets", self.subnets != other.subnets),
+            (
+                "excludeSubnets",
+                self.exclude_subnets != other.exclude_subnets,
+            ),
+            ("mtu", self.mtu != other.mtu),
+        ];
+        fields.extend(
+            more.into_iter()
+                .filter_map(|(field, it)| it.then_some(field)),
+        );
+        fields.sort_unstable();
+        fields.dedup();
+        fields
+    }
+}
+
+/// A network that a pod asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Selection {
+    /// By its definition.
+    pub definition: ObjectName,
+    /// The attachment's entry in the pod's annotation.
+    pub entry: Name,
+    /// The addresses that it asks for.
+    pub request: Result<Request, RequestError>,
+    /// Gateways of default routes by this network.
+    pub gateways: Box<[IpAddr]>,
+}
+
+/// The networks that a pod asks for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Selections {
+    /// In the order of the annotation.
+    pub all: Box<[Selection]>,
+    /// What is wrong with the annotation.
+    pub problem: Option<Box<str>>,
+}
+
+impl Selections {
+    /// Reads the annotation of a pod in a namespace.
+    pub fn of(annotation: Option<&str>, namespace: &str) -> Self {
+        let Some(text) = annotation.map(str::trim).filter(|it| !it.is_empty()) else {
+            return Self::default();
+        };
+        let elements = match text.starts_with(['[', '{']) {
+            false => text.split(',').map(short).collect::<Result<Vec<_>, _>>(),
+            true => match serde_json::from_str::<Vec<Value>>(text) {
+                Ok(elements) => elements.iter().map(element).collect(),
+                Err(error) => Err(format!("it is no JSON list: {}", brief(&error))),
+            },
+        };
+        let elements = match elements {
+            Ok(elements) if elements.len() <= MOST => elements,
+            Ok(elements) => {
+                return Self::wrong(&format!("{} networks are too many", elements.len()));
+            }
+            Err(problem) => return Self::wrong(&problem),
+        };
+        let mut all: Vec<Selection> = Vec::with_capacity(elements.len());
+        for element in elements {
+            let namespace = element.namespace.unwrap_or_else(|| namespace.into());
+            let definition = (namespace, element.name);
+            let before = all.iter().filter(|it| it.definition == definition).count();
+            let (namespace, name) = &definition;
+            let entry = match before {
+                0 => format!("{namespace}/{name}"),
+                number => format!("{namespace}/{name}/{number}"),
+            };
+            all.push(Selection {
+                entry: entry.into(),
+                definition,
+                request: element.request,
+                gateways: element.gateways,
+            });
+        }
+        Self {
+            all: all.into(),
+            problem: None,
+        }
+    }
+
+    fn wrong(problem: &str) -> Self {
+        Self {
+            all: Box::default(),
+            problem: Some(format!("the annotation {NETWORKS}: {problem}").into()),
+        }
+    }
+}
+
+struct Element {
+    namespace: Option<Name>,
+    name: Name,
+    request: Result<Request, RequestError>,
+    gateways: Box<[IpAddr]>,
+}
+
+/// `[NAMESPACE/]NAME[@INTERFACE]`.
+fn short(text: &str) -> Result<Element, String> {
+    let text = text.trim();
+    let (object, _) = text.split_once('@').unwrap_or((text, ""));
+    let (namespace, name) = match object.split_once('/') {
+        Some((namespace, name)) => (Some(namespace.trim()), name.trim()),
+        None => (None, object.trim()),
+    };
+    if name.is_empty() || name.contains('/') || namespace.is_some_and(str::is_empty) {
+        let text = brief(&text);
+        return Err(format!(
+            "{text:?} is not NAME, NAMESPACE/NAME or NAMESPACE/NAME@INTERFACE"
+        ));
+    }
+    Ok(Element {
+        namespace: namespace.map(Name::from),
+        name: name.into(),
+        request: Ok(Request::default()),
+        gateways: Box::default(),
+    })
+}
+
+fn element(value: &Value) -> Result<Element, String> {
+    let name = value["name"].as_str().filter(|it| !it.is_empty());
+    let Some(name) = name else {
+        return Err(format!("{} has no name", brief(value)));
+    };
+    let namespace = value["namespace"].as_str().filter(|it| !it.is_empty());
+    let gateways = strings(&value["default-route"]).map(|text| {
+        let parsed = text.parse::<IpAddr>();
+        parsed.map_err(|_| format!("default-route {:?} is no IP address", brief(&text)))
+    });
+    let mac = value["mac"].as_str().filter(|it| !it.is_empty());
+    Ok(Element {
+        namespace: namespace.map(Name::from),
+        name: name.into(),
+        request: Request::of_attachment(strings(&value["ips"]), mac),
+        gateways: gateways.collect::<Result<Vec<_>, _>>()?.into(),
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,596 @@
+//! Networks beside the default one: which exist, and which pods are on them. What exists is known
+//! by its rows: a definition that is gone, or that was changed into what can't be while pods are on
+//! its network, changes nothing for them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use podwire_cluster::networks::OtherNetworks;
+use podwire_ovs::nb::Table;
+use podwire_ovs::replica::{Db, Row as Found};
+use serde_json::Value;
+use tokio::time::Instant;
+
+use super::State;
+use super::begin::{UID, addresses_in, by_age, ports};
+use super::wanted::{Look, Wanted};
+use crate::cluster::network::{Definition, Selection, Selections, Shape};
+use crate::cluster::{Name, ObjectName, Pod};
+use crate::diff::Plan;
+use crate::ipam::{self, AddressError, Former, Layout, Request, Space};
+use crate::key::{Attachment, Key, Network, Of};
+use crate::names::{attached_port, prefix};
+use crate::want::{self, network as rows};
+
+/// So many pods are named.
+const NAMED: usize = 5;
+
+/// The networks that exist, and who is on them.
+#[derive(Debug, Default)]
+pub(crate) struct Networks {
+    pub(crate) live: BTreeMap<Network, Shape>,
+    /// Definitions that are not, or not wholly, what their network is: why.
+    refused: BTreeMap<ObjectName, String>,
+    /// The network of each attachment with addresses.
+    held: BTreeMap<ObjectName, BTreeMap<Name, Network>>,
+    /// The pods that ask for a definition.
+    asking: BTreeMap<ObjectName, BTreeSet<ObjectName>>,
+}
+
+impl Networks {
+    /// The networks of a pod's attachments.
+    pub(crate) fn of(&self, pod: &ObjectName) -> impl Iterator<Item = (&Name, &Network)> {
+        self.held.get(pod).into_iter().flatten()
+    }
+
+    fn holders<'a>(&'a self, network: &'a Network) -> impl Iterator<Item = &'a ObjectName> {
+        let on = move |all: &BTreeMap<Name, Network>| all.values().any(|it| it == network);
+        let all = self.held.iter().filter(move |(_, it)| on(it));
+        all.map(|(pod, _)| pod)
+    }
+}
+
+fn shared(network: &Network) -> Key {
+    Key::only(Of::Cluster).on(network.clone())
+}
+
+fn asked(pod: Option<&Pod>) -> BTreeSet<ObjectName> {
+    let all = pod.into_iter().flat_map(|pod| &pod.selections.all);
+    all.map(|it| it.definition.clone()).collect()
+}
+
+impl State {
+    pub(crate) fn learn_definition(&mut self, id: ObjectName, definition: Option<Definition>) {
+        let before = self.cluster.definitions.get(&id);
+        let both = before.into_iter().chain(&definition);
+        let networks = both.filter_map(|it| Some(shared(&it.network.as_ref().ok()?.0)));
+        let keys: Vec<Key> = networks.collect();
+        self.dirty.extend(keys);
+        self.networks.refused.remove(&id);
+        self.mark_asking(&id);
+        super::learn::set(&mut self.cluster.definitions, id.clone(), definition);
+        self.changed(Key::object(Of::Definition, id));
+    }
+
+    /// A pod has changed: which definitions it asks for.
+    pub(super) fn pod_asks(&mut self, id: &ObjectName, pod: Option<&Pod>) {
+        let before = asked(self.cluster.pods.get(id));
+        let after = asked(pod);
+        for gone in before.difference(&after) {
+            if let Some(pods) = self.networks.asking.get_mut(gone) {
+                pods.remove(id);
+            }
+        }
+        for new in after.difference(&before) {
+            let pods = self.networks.asking.entry(new.clone()).or_default();
+            pods.insert(id.clone());
+        }
+    }
+
+    fn mark_asking(&mut self, definition: &ObjectName) {
+        let pods = self.networks.asking.get(definition).into_iter().flatten();
+        self.dirty.extend(pods.cloned().map(Key::pod));
+    }
+
+    /// The keys of networks, by definitions and rows.
+    pub(super) fn mark_networks(&mut self) {
+        let defined = self.cluster.definitions.values();
+        let defined = defined.filter_map(|it| Some(&it.network.as_ref().ok()?.0));
+        let keys: Vec<Key> = defined
+            .chain(self.networks.live.keys())
+            .map(shared)
+            .collect();
+        self.dirty.extend(keys);
+    }
+
+    /// Learns networks and attachments from the rows.
+    pub(super) fn hold_networks(&mut self, db: &Db, now: std::time::Instant) {
+        for row in db.rows(Table::LogicalSwitch.name()) {
+            let key = super::key_of(&row).and_then(|key| Key::parse(&key));
+            let key = key.filter(|key| key.of == Of::Cluster && key.network != Network::DEFAULT);
+            let shape = row.map("external_ids").str(rows::SHAPE);
+            let shape = shape.and_then(|text| serde_json::from_str(text).ok());
+            if let Some((key, shape)) = key.zip(shape) {
+                self.open(key.network, shape);
+            }
+        }
+        if self.networks.live.is_empty() {
+            return;
+        }
+        let mut claims = Vec::new();
+        for key in self.unreadable.iter().filter(|key| key.of == Of::Pod) {
+            claims.push((key.id(), None));
+        }
+        for (id, pod) in by_age(&self.cluster) {
+            claims.push((id.clone(), Some(pod.uid.clone())));
+        }
+        for (id, uid) in claims {
+            for row in ports(&id, db, self.rules.adopt) {
+                let is_its = uid.is_none() || row.map("options").str(UID) == uid.as_deref();
+                let Some((attachment, network)) = attachment_of(&id, &row).filter(|_| is_its)
+                else {
+                    continue;
+                };
+                let of_row: Name = row.map("options").str(UID).unwrap_or_default().into();
+                let former = Former {
+                    had: addresses_in(&row),
+                    is_certain: true,
+                };
+                self.claim(&attachment, &network, &of_row, &[former], now);
+            }
+        }
+        for row in db.rows(Table::LogicalSwitchPort.name()) {
+            let key = super::key_of(&row).and_then(|key| Key::parse(&key));
+            let Some(id) = key.filter(|key| key.of == Of::Pod).map(|key| key.id()) else {
+                continue;
+            };
+            if let Some((attachment, network)) = attachment_of(&id, &row)
+                && let Some(space) = self.spaces.others.get_mut(&network)
+            {
+                let part = network.name();
+                space
+                    .addresses
+                    .rest(&attachment, part, &addresses_in(&row), now);
+            }
+        }
+    }
+
+    /// Claims what an attachment has.
+    fn claim(
+        &mut self,
+        attachment: &Attachment,
+        network: &Network,
+        uid: &Name,
+        former: &[Former],
+        now: std::time::Instant,
+    ) {
+        let Some(space) = self.spaces.others.get_mut(network) else {
+            return;
+        };
+        let whose = (uid, network.name());
+        let request = || Ok(Request::default());
+        let claimed = space
+            .addresses
+            .claim(attachment, whose, former, request, now);
+        if claimed.is_ok() {
+            self.hold(attachment, network);
+        }
+    }
+
+    fn hold(&mut self, attachment: &Attachment, network: &Network) {
+        let held = self
+            .networks
+            .held
+            .entry(attachment.pod.clone())
+            .or_default();
+        held.insert(attachment.entry.clone(), network.clone());
+    }
+
+    /// Lets a network exist with this shape. Its addresses are those that pods have by their
+    /// annotations, if it did not exist.
+    fn open(&mut self, network: Network, shape: Shape) {
+        let layout = Layout::Shared {
+            excluded: shape.exclude_subnets.clone(),
+        };
+        let is_new = !self.spaces.others.contains_key(&network);
+        let space = self
+            .spaces
+            .others
+            .entry(network.clone())
+            .or_insert_with(|| Space::new(Vec::new(), layout.clone(), self.rules.rest));
+        space.addresses.set_layout(layout);
+        space.addresses.set_node(network.name(), &shape.subnets);
+        self.networks.live.insert(network.clone(), shape);
+        if !is_new {
+            return;
+        }
+        let definitions = self.cluster.definitions.iter();
+        let own =
+            definitions.filter(|(_, it)| matches!(&it.network, Ok((of, _)) if *of == network));
+        let pods = own
+            .filter_map(|(id, _)| self.networks.asking.get(id))
+            .flatten();
+        let mut pods: Vec<(i64, &ObjectName, &Pod)> = pods
+            .filter_map(|id| {
+                Some((
+                    self.cluster.pods.get(id)?.created,
+                    id,
+                    &self.cluster.pods[id],
+                ))
+            })
+            .collect();
+        pods.sort_by_key(|(created, id, _)| (*created, *id));
+        let now = Instant::now().into_std();
+        let mut claims = Vec::new();
+        for (_, id, pod) in pods {
+            for selection in &pod.selections.all {
+                let is_its = self.cluster.definitions.get(&selection.definition);
+                let is_its =
+                    is_its.is_some_and(|it| matches!(&it.network, Ok((of, _)) if *of == network));
+                let former = written(pod, &selection.entry).filter(|_| is_its);
+                let attachment = Attachment {
+                    pod: id.clone(),
+                    entry: selection.entry.clone(),
+                };
+                claims.extend(former.map(|it| (attachment, pod.uid.clone(), it)));
+            }
+        }
+        for (attachment, uid, former) in claims {
+            if let Some(space) = self.spaces.others.get(&network)
+                && space
+                    .addresses
+                    .is_free(network.name(), std::slice::from_ref(&former))
+            {
+                self.claim(&attachment, &network, &uid, &[former], now);
+            }
+        }
+    }
+
+    /// The rows that all nodes share.
+    pub(super) fn wanted_of_network(&mut self, network: &Network, plan: &Plan<'_>) -> Wanted {
+        let present = self.networks.live.get(network).cloned();
+        let mut definitions: Vec<(i64, ObjectName, Shape)> = Vec::new();
+        for (id, definition) in &self.cluster.definitions {
+            if let Ok((name, shape)) = &definition.network
+                && name == network
+            {
+                definitions.push((definition.created, id.clone(), shape.clone()));
+            }
+        }
+        definitions.sort_by(|one, other| (one.0, &one.1).cmp(&(other.0, &other.1)));
+        let holders: Vec<ObjectName> = self.networks.holders(network).cloned().collect();
+        let first = definitions.first().cloned();
+        let mut refusal = None;
+        let shape = match (present.clone(), first.as_ref().map(|it| &it.2)) {
+            (Some(_), None) if holders.is_empty() => None,
+            (present, None) => present,
+            (Some(present), Some(asked)) if !holders.is_empty() => {
+                let fields = present.fixed(asked);
+                match fields.is_empty() {
+                    true => Some(asked.clone()),
+                    false => {
+                        refusal = Some(in_use(&fields, &holders));
+                        Some(present)
+                    }
+                }
+            }
+            (_, Some(asked)) => Some(asked.clone()),
+        };
+        let conflict = shape
+            .as_ref()
+            .and_then(|shape| self.conflict(network, shape, plan));
+        let is_blocked = conflict.is_some() && present.is_none();
+        let mut refused = BTreeMap::new();
+        for (_, id, of) in &definitions {
+            let is_first = first.as_ref().is_some_and(|first| first.1 == *id);
+            let differs = shape
+                .as_ref()
+                .map(|shape| shape.differing(of))
+                .unwrap_or_default();
+            let problem = match (&conflict, &refusal) {
+                (Some(conflict), _) => Some(conflict.clone()),
+                (None, Some(refusal)) if is_first => Some(refusal.clone()),
+                _ if !differs.is_empty() => Some(format!(
+                    "its network {} is defined by another NetworkAttachmentDefinition with other \
+                     {}: make them equal, or give it another name",
+                    network.name(),
+                    differs.join(", ")
+                )),
+                _ => None,
+            };
+            refused.extend(problem.map(|problem| (id.clone(), problem)));
+        }
+        for (_, id, _) in &definitions {
+            let (is, was) = (refused.remove(id), self.networks.refused.remove(id));
+            if is != was {
+                self.dirty.insert(Key::object(Of::Definition, id.clone()));
+            }
+            self.networks.refused.extend(is.map(|is| (id.clone(), is)));
+        }
+        let shape = shape.filter(|_| !is_blocked);
+        let is_changed = shape != present;
+        match &shape {
+            Some(shape) => {
+                // With nobody on it, it is another network.
+                if present
+                    .as_ref()
+                    .is_some_and(|it| !it.fixed(shape).is_empty())
+                {
+                    self.spaces.others.remove(network);
+                }
+                if is_changed {
+                    self.open(network.clone(), shape.clone());
+                }
+            }
+            None => {
+                self.spaces.others.remove(network);
+                self.networks.live.remove(network);
+            }
+        }
+        if is_changed {
+            for (_, id, _) in &definitions {
+                self.mark_asking(id);
+            }
+            self.dirty.extend(holders.into_iter().map(Key::pod));
+        }
+        let rows = shape.map(|shape| want::network::network(network, &shape));
+        rows.unwrap_or_default().into()
+    }
+
+    /// Why a network can't have its rows: others have their names.
+    fn conflict(&self, network: &Network, shape: &Shape, plan: &Plan<'_>) -> Option<String> {
+        let own = prefix(network.name());
+        let mut live = self.networks.live.keys().filter(|it| *it != network);
+        if let Some(other) = live.find(|it| prefix(it.name()) == own) {
+            return Some(format!(
+                "name of its spec.config: {} and {} would have rows of the same names: choose \
+                 another",
+                network.name(),
+                other.name()
+            ));
+        }
+        let name = rows::switch(network, shape);
+        let key = shared(network);
+        let free = plan.may_have(&key, Table::LogicalSwitch, &name);
+        free.err().map(|error| error.to_string())
+    }
+
+    /// What is said of a definition.
+    pub(super) fn look_at_definition(&self, id: &ObjectName, look: &mut Look) {
+        let definition = self.cluster.definitions.get(id);
+        let mistake = definition.and_then(|it| it.network.as_ref().err());
+        let refused = self
+            .networks
+            .refused
+            .get(id)
+            .filter(|_| definition.is_some());
+        look.warning = match (mistake, refused) {
+            (Some(mistake), _) => Some(("NetworkMistake", mistake.clone())),
+            (None, Some(refused)) => Some(("NetworkConflict", refused.clone())),
+            (None, None) => None,
+        };
+    }
+
+    /// The rows of a pod on other networks than the default one, and its entries there; `None` is
+    /// one that goes.
+    pub(super) fn attachments(
+        &mut self,
+        id: &ObjectName,
+        plan: &Plan<'_>,
+        look: &mut Look,
+    ) -> (Vec<want::Row>, BTreeMap<Name, Option<Value>>) {
+        let now = Instant::now().into_std();
+        let (mut all, mut entries) = (Vec::new(), BTreeMap::new());
+        // Most pods are on the default network alone.
+        let asks = |pod: &&Pod| {
+            pod.selections != Selections::default() || pod.other_networks != OtherNetworks::None
+        };
+        let pod = self.cluster.pods.get(id).filter(asks).cloned();
+        self.let_go(id, pod.as_ref(), now);
+        let Some(pod) = &pod else {
+            return (all, entries);
+        };
+        let mut problems: Vec<String> = pod
+            .selections
+            .problem
+            .iter()
+            .map(|it| (**it).into())
+            .collect();
+        let mut names = BTreeSet::new();
+        for selection in &pod.selections.all {
+            let attachment = Attachment {
+                pod: id.clone(),
+                entry: selection.entry.clone(),
+            };
+            let Some(network) = self.network_of(&attachment, selection, &mut problems) else {
+                continue;
+            };
+            match self.attach(&attachment, pod, (selection, &network), plan, now) {
+                Ok((row, _)) if !names.insert(row.name.clone()) => {
+                    problems.push(format!(
+                        "{}: another has a port of its name",
+                        selection.entry
+                    ));
+                }
+                Ok((row, entry)) => {
+                    all.push(row);
+                    entries.insert(selection.entry.clone(), Some(entry));
+                }
+                Err((problem, until)) => {
+                    problems.push(format!("{}: {problem}", selection.entry));
+                    let again = look.again.get_or_insert(None);
+                    *again = match (*again, until) {
+                        (Some(before), Some(until)) => Some(before.min(until)),
+                        (before, until) => before.or(until),
+                    };
+                }
+            }
+        }
+        // Those of networks that it is no longer on.
+        for entry in pod.other_networks.all().into_keys() {
+            let mut parts = entry.splitn(3, '/');
+            let definition = parts.next().zip(parts.next());
+            let definition = definition.map(|(ns, name)| (Name::from(ns), Name::from(name)));
+            let is_ours = definition.is_some_and(|it| self.cluster.definitions.contains_key(&it));
+            let is_asked = pod.selections.all.iter().any(|it| it.entry == *entry);
+            if is_ours && !is_asked && pod.selections.problem.is_none() {
+                entries.insert(entry.into(), None);
+            }
+        }
+        if !problems.is_empty() {
+            look.warning = Some(("NoAttachment", problems.join("; ")));
+        }
+        (all, entries)
+    }
+
+    /// Frees the addresses that a pod no longer has: it is gone, was replaced, or asks for less.
+    fn let_go(&mut self, id: &ObjectName, pod: Option<&Pod>, now: std::time::Instant) {
+        let Some(held) = self.networks.held.get(id).cloned() else {
+            return;
+        };
+        for (entry, network) in held {
+            let attachment = Attachment {
+                pod: id.clone(),
+                entry: entry.clone(),
+            };
+            let keeps = pod.is_some_and(|pod| {
+                let mut asked = pod.selections.all.iter();
+                let is_asked = asked.any(|it| it.entry == entry);
+                let space = self.spaces.others.get(&network);
+                let has = space
+                    .is_some_and(|it| it.addresses.has(&attachment, (&pod.uid, network.name())));
+                // An annotation that can't be read takes nothing away.
+                has && (is_asked || pod.selections.problem.is_some())
+            });
+            if keeps {
+                continue;
+            }
+            if let Some(space) = self.spaces.others.get_mut(&network) {
+                space.addresses.release(&attachment, now);
+            }
+            if let Some(held) = self.networks.held.get_mut(id) {
+                held.remove(&entry);
+                if held.is_empty() {
+                    self.networks.held.remove(id);
+                }
+            }
+            self.dirty.insert(shared(&network));
+            self.unblock();
+        }
+    }
+
+    /// The network of an attachment: that which it is on, or that of its definition.
+    fn network_of(
+        &self,
+        attachment: &Attachment,
+        selection: &Selection,
+        problems: &mut Vec<String>,
+    ) -> Option<Network> {
+        let held = self.networks.held.get(&attachment.pod);
+        if let Some(network) = held.and_then(|held| held.get(&attachment.entry)) {
+            return Some(network.clone());
+        }
+        // Another plugin's, or none: the runtime says so.
+        let definition = self.cluster.definitions.get(&selection.definition)?;
+        let refused = self.networks.refused.get(&selection.definition);
+        let problem = match (&definition.network, refused) {
+            (Ok((network, _)), None) => return Some(network.clone()),
+            (Err(problem), _) | (Ok(_), Some(problem)) => problem,
+        };
+        let (namespace, name) = &selection.definition;
+        problems.push(format!(
+            "NetworkAttachmentDefinition {namespace}/{name}: {problem}"
+        ));
+        None
+    }
+
+    fn attach(
+        &mut self,
+        attachment: &Attachment,
+        pod: &Pod,
+        (selection, network): (&Selection, &Network),
+        plan: &Plan<'_>,
+        now: std::time::Instant,
+    ) -> Result<(want::Row, Value), (String, Option<Instant>)> {
+        let port = attached_port(attachment);
+        let own = Key::pod(attachment.pod.clone());
+        let free = plan.may_have(&own, Table::LogicalSwitchPort, &port);
+        free.map_err(|error| (error.to_string(), None))?;
+        let shape = self.networks.live.get(network).cloned();
+        let there =
+            shape.filter(|shape| plan.has(Table::LogicalSwitch, &rows::switch(network, shape)));
+        let missing = || (format!("network {} is not there yet", network.name()), None);
+        let shape = there.ok_or_else(missing)?;
+        let space = self.spaces.others.get_mut(network).ok_or_else(missing)?;
+        let whose = (&pod.uid, network.name());
+        let former = match space.addresses.has(attachment, whose) {
+            true => Vec::new(),
+            false => former_of(attachment, pod, plan.db(), self.rules.adopt),
+        };
+        let request = || selection.request.clone();
+        let claimed = space
+            .addresses
+            .claim(attachment, whose, &former, request, now);
+        let claimed = claimed.cloned().map_err(|error| match error {
+            AddressError::Resting { until, .. } | AddressError::Released { until, .. } => {
+                (error.to_string(), Some(until.into()))
+            }
+            error => (error.to_string(), None),
+        })?;
+        self.hold(attachment, network);
+        let row = rows::port(attachment, pod, (network, &shape), &claimed);
+        Ok((row, rows::entry(&shape, &claimed, &selection.gateways)))
+    }
+}
+
+fn in_use(fields: &[&str], holders: &[ObjectName]) -> String {
+    let named = holders.iter().take(NAMED);
+    let named: Vec<_> = named
+        .map(|(namespace, name)| format!("{namespace}/{name}"))
+        .collect();
+    let more = match holders.len().saturating_sub(NAMED) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    format!(
+        "{} of its spec.config can't be changed while pods are on the network, which stays what it \
+         was: delete {}{more}, or change it back",
+        fields.join(", "),
+        named.join(", ")
+    )
+}
+
+/// The attachment and the network of a pod's port; `None` for that on the default one.
+fn attachment_of(pod: &ObjectName, row: &Found<'_>) -> Option<(Attachment, Network)> {
+    let ids = row.map("external_ids");
+    let (entry, network) = (ids.str(rows::ATTACHMENT)?, ids.str(rows::NETWORK)?);
+    let attachment = Attachment {
+        pod: pod.clone(),
+        entry: entry.into(),
+    };
+    Some((attachment, Network::named(network)))
+}
+
+/// What an attachment had: by its port, then by its entry.
+fn former_of(attachment: &Attachment, pod: &Pod, db: &Db, adopt: bool) -> Vec<Former> {
+    let name = attached_port(attachment);
+    let own = Key::pod(attachment.pod.clone()).to_string();
+    let rows = db.nb_named(Table::LogicalSwitchPort, &name);
+    let rows = rows.filter(|row| {
+        let is_own = super::key_of(row).is_some_and(|key| key == own);
+        (adopt || is_own) && row.map("options").str(UID) == Some(&pod.uid)
+    });
+    let certain = rows.map(|row| Former {
+        had: addresses_in(&row),
+        is_certain: true,
+    });
+    certain.chain(written(pod, &attachment.entry)).collect()
+}
+
+/// What the annotation says.
+fn written(pod: &Pod, entry: &str) -> Option<Former> {
+    let had = ipam::read_pod_network(pod.other_networks.all().get(entry)?);
+    Some(Former {
+        had,
+        is_certain: false,
+    })
+}

@@ -1,0 +1,117 @@
+//! Networks beside the default one, with ovn-kubernetes' names.
+
+use ipnet::IpNet;
+use podwire_ovs::nb::Table;
+use podwire_ovs::value::Value;
+use serde_json::json;
+
+use super::{Row, port_addresses};
+use crate::cluster::Pod;
+use crate::cluster::network::{Shape, Topology};
+use crate::ipam::Assigned;
+use crate::key::{Attachment, Network};
+use crate::names;
+
+/// The key of `external_ids` with what a network is: what exists counts more than what a
+/// definition says.
+pub const SHAPE: &str = "podwire.io/network";
+/// The key of `external_ids` with a network's name.
+pub const NETWORK: &str = "k8s.ovn.org/network";
+/// The key of `external_ids` of a pod's port with its attachment.
+pub const ATTACHMENT: &str = "k8s.ovn.org/nad";
+
+/// The switch of a network.
+pub fn switch(network: &Network, shape: &Shape) -> String {
+    let prefix = names::prefix(network.name());
+    match shape.topology {
+        Topology::Layer2 => format!("{prefix}ovn_layer2_switch"),
+        Topology::Localnet => format!("{prefix}ovn_localnet_switch"),
+    }
+}
+
+/// What all nodes share.
+pub fn network(network: &Network, shape: &Shape) -> Vec<Row> {
+    let name = switch(network, shape);
+    let mut row = Row::new(Table::LogicalSwitch, &name);
+    row.external_ids = ids(network, shape);
+    // It is text, numbers and lists.
+    let text = json!(shape).to_string();
+    row.external_ids.push((SHAPE, text));
+    let mut rows = vec![row];
+    if shape.topology == Topology::Localnet {
+        let physical = shape.physical_network_name.as_deref();
+        let physical = physical.unwrap_or(network.name());
+        let tag = shape.vlan.map(i64::from);
+        let port = format!("{}ovn_localnet_port", names::prefix(network.name()));
+        let mut port = Row::new(Table::LogicalSwitchPort, port)
+            .set("type", "localnet")
+            .set("addresses", "unknown")
+            .set("options", Value::map([("network_name", physical)]))
+            .set("tag_request", Value::set(tag))
+            .under(Table::LogicalSwitch, &name, "ports");
+        port.external_ids = ids(network, shape);
+        rows.push(port);
+    }
+    rows
+}
+
+fn ids(network: &Network, shape: &Shape) -> Vec<(&'static str, String)> {
+    vec![
+        (NETWORK, network.name().to_string()),
+        ("k8s.ovn.org/topology", shape.topology.word().to_owned()),
+        ("k8s.ovn.org/role", "secondary".to_owned()),
+    ]
+}
+
+/// The logical port of an attachment.
+pub fn port(
+    attachment: &Attachment,
+    pod: &Pod,
+    (network, shape): (&Network, &Shape),
+    assigned: &Assigned,
+) -> Row {
+    let addresses = assigned.addresses.iter().copied();
+    let all = port_addresses(assigned.mac.to_string(), addresses);
+    let options = Value::map([
+        ("iface-id-ver", &*pod.uid),
+        ("requested-chassis", &*pod.node),
+    ]);
+    let mut port = Row::new(Table::LogicalSwitchPort, names::attached_port(attachment))
+        .set("type", "")
+        .set("addresses", &*all)
+        .set("port_security", &*all)
+        .set("options", options)
+        .under(Table::LogicalSwitch, &switch(network, shape), "ports");
+    port.external_ids = vec![
+        ("namespace", attachment.pod.0.to_string()),
+        ("pod", "true".to_owned()),
+        (NETWORK, network.name().to_string()),
+        ("k8s.ovn.org/topology", shape.topology.word().to_owned()),
+        (ATTACHMENT, attachment.entry.to_string()),
+    ];
+    port
+}
+
+/// An attachment's entry in the pod's annotation, in ovn-kubernetes' format.
+pub fn entry(
+    shape: &Shape,
+    assigned: &Assigned,
+    gateways: &[std::net::IpAddr],
+) -> serde_json::Value {
+    let addresses: &[IpNet] = &assigned.addresses;
+    let mut entry = json!({
+        "ip_addresses": addresses,
+        "mac_address": assigned.mac.to_string(),
+        "role": "secondary",
+    });
+    if let [address] = addresses {
+        entry["ip_address"] = json!(address);
+    }
+    if !gateways.is_empty() {
+        entry["gateway_ips"] = json!(gateways);
+    }
+    if let Some(mtu) = shape.mtu {
+        entry["mtu"] = json!(mtu);
+    }
+    entry
+}
