@@ -270,6 +270,8 @@ async fn a_definition_that_is_made_again_or_changed_under_pods_takes_nothing_fro
         "tenant-blue",
         &json!({ "subnets": "10.9.0.0/24" }),
     ));
+    let part = "delete default/late, default/tenant";
+    await_event(&server, "NetworkAttachmentDefinition", "blue", part);
     for name in ["tenant", "late"] {
         server.delete("default", name);
     }

@@ -69,10 +69,8 @@ impl World {
     fn check_networks(&mut self) -> usize {
         let northbound = self.central.northbound();
         let ports_of_all = northbound.rows("Logical_Switch_Port").unwrap();
-        let ports = ports_of_all.iter().filter_map(|port| {
-            let ids = &port["external_ids"];
-            (ids["k8s.ovn.org/network"] == "blue").then_some(port)
-        });
+        let is_on = |port: &&Row| port["external_ids"]["k8s.ovn.org/network"] == "blue";
+        let ports = ports_of_all.iter().filter(is_on);
         let (mut addresses, mut names) = (BTreeSet::new(), BTreeSet::new());
         for port in ports {
             let name = port["name"].as_str().unwrap();
@@ -269,7 +267,10 @@ impl World {
     fn check_services(&self) {
         let northbound = self.central.northbound();
         let balancers = northbound.rows("Load_Balancer").unwrap();
-        let switches = northbound.rows("Logical_Switch").unwrap();
+        // Those of nodes: other networks have no services.
+        let is_node_s = |row: &Row| row["external_ids"]["k8s.ovn.org/network"].is_null();
+        let mut switches = northbound.rows("Logical_Switch").unwrap();
+        switches.retain(is_node_s);
         let owner = |row: &Row| row["external_ids"]["k8s.ovn.org/owner"].clone();
         let slices: Vec<Value> = (0..SERVICES)
             .map(|number| format!("s{number}-1"))
