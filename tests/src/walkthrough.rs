@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::binaries::workspace;
 use crate::failure::Failure;
 use crate::process::finish;
-use crate::{agent_binary, plugin_binary};
+use crate::{agent_binary, controller_binary, plugin_binary};
 
 /// Longer than any page takes; less than the runner of the tests gives one.
 const LIMIT: Duration = Duration::from_secs(100);
@@ -99,6 +99,7 @@ impl Walkthrough {
             .current_dir(workspace())
             .env("PODWIRE", agent_binary())
             .env("PLUGIN", plugin_binary())
+            .env("CONTROLLER", controller_binary())
             // As a person's `make` has it, not one that runs the tests.
             .env_remove("MAKEFLAGS");
         for (name, value) in &self.environment {

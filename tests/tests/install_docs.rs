@@ -14,6 +14,7 @@ written_to_an_overlay /etc /opt /usr /var
 empty /etc/cni /etc/openvswitch /opt/cni /usr/local /var/lib/openvswitch /var/log/openvswitch
 mkdir /usr/local/bin
 strip -o /run/shipped/podwire "$PODWIRE"
+strip -o /run/shipped/podwire-controller "$CONTROLLER"
 cp "$PLUGIN" /run/shipped/podwire-cni
 export SHIPPED=/run/shipped DEB_COMPRESSION=none
 apt-get() {

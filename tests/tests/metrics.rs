@@ -324,6 +324,7 @@ fn the_alerts_ask_for_series_that_are_there_and_say_what_to_do() {
         let is_there = if name.starts_with("podwire_node_") {
             of_node.contains(&format!("`{name}`"))
         } else if let Some(rest) = name.strip_prefix("podwire_controller_") {
+            let rest = rest.strip_suffix("_bucket").unwrap_or(rest);
             of_controller.contains(&format!("_{rest}`"))
         } else {
             page.series.iter().any(|series| series.name == name)
