@@ -2,23 +2,24 @@
 //! by its rows: a definition that is gone, or that was changed into what can't be while pods are on
 //! its network, changes nothing for them.
 
+mod attachments;
+
 use std::collections::{BTreeMap, BTreeSet};
 
-use podwire_cluster::networks::OtherNetworks;
 use podwire_ovs::nb::Table;
-use podwire_ovs::replica::{Db, Row as Found};
-use serde_json::Value;
+use podwire_ovs::replica::Db;
 use tokio::time::Instant;
 
+use self::attachments::{attachment_of, written};
 use super::State;
 use super::begin::{UID, addresses_in, by_age, ports};
 use super::wanted::{Look, Wanted};
-use crate::cluster::network::{Definition, Selection, Selections, Shape};
+use crate::cluster::network::{Definition, Shape};
 use crate::cluster::{Name, ObjectName, Pod};
 use crate::diff::Plan;
-use crate::ipam::{self, AddressError, Former, Layout, Request, Space};
+use crate::ipam::{Former, Layout, Request, Space};
 use crate::key::{Attachment, Key, Network, Of};
-use crate::names::{attached_port, prefix};
+use crate::names::prefix;
 use crate::want::{self, network as rows};
 
 /// So many pods are named.
@@ -369,177 +370,6 @@ impl State {
             (None, None) => None,
         };
     }
-
-    /// The rows of a pod on other networks than the default one, and its entries there; `None` is
-    /// one that goes.
-    pub(super) fn attachments(
-        &mut self,
-        id: &ObjectName,
-        plan: &Plan<'_>,
-        look: &mut Look,
-    ) -> (Vec<want::Row>, BTreeMap<Name, Option<Value>>) {
-        let now = Instant::now().into_std();
-        let (mut all, mut entries) = (Vec::new(), BTreeMap::new());
-        // Most pods are on the default network alone.
-        let asks = |pod: &&Pod| {
-            pod.selections != Selections::default() || pod.other_networks != OtherNetworks::None
-        };
-        let pod = self.cluster.pods.get(id).filter(asks).cloned();
-        self.let_go(id, pod.as_ref(), now);
-        let Some(pod) = &pod else {
-            return (all, entries);
-        };
-        let mut problems: Vec<String> = pod
-            .selections
-            .problem
-            .iter()
-            .map(|it| (**it).into())
-            .collect();
-        let mut names = BTreeSet::new();
-        for selection in &pod.selections.all {
-            let attachment = Attachment {
-                pod: id.clone(),
-                entry: selection.entry.clone(),
-            };
-            let Some(network) = self.network_of(&attachment, selection, &mut problems) else {
-                continue;
-            };
-            match self.attach(&attachment, pod, (selection, &network), plan, now) {
-                Ok((row, _)) if !names.insert(row.name.clone()) => {
-                    problems.push(format!(
-                        "{}: another has a port of its name",
-                        selection.entry
-                    ));
-                }
-                Ok((row, entry)) => {
-                    all.push(row);
-                    entries.insert(selection.entry.clone(), Some(entry));
-                }
-                Err((problem, until)) => {
-                    problems.push(format!("{}: {problem}", selection.entry));
-                    let again = look.again.get_or_insert(None);
-                    *again = match (*again, until) {
-                        (Some(before), Some(until)) => Some(before.min(until)),
-                        (before, until) => before.or(until),
-                    };
-                }
-            }
-        }
-        // Those of networks that it is no longer on.
-        for entry in pod.other_networks.all().into_keys() {
-            let mut parts = entry.splitn(3, '/');
-            let definition = parts.next().zip(parts.next());
-            let definition = definition.map(|(ns, name)| (Name::from(ns), Name::from(name)));
-            let is_ours = definition.is_some_and(|it| self.cluster.definitions.contains_key(&it));
-            let is_asked = pod.selections.all.iter().any(|it| it.entry == *entry);
-            if is_ours && !is_asked && pod.selections.problem.is_none() {
-                entries.insert(entry.into(), None);
-            }
-        }
-        if !problems.is_empty() {
-            look.warning = Some(("NoAttachment", problems.join("; ")));
-        }
-        (all, entries)
-    }
-
-    /// Frees the addresses that a pod no longer has: it is gone, was replaced, or asks for less.
-    fn let_go(&mut self, id: &ObjectName, pod: Option<&Pod>, now: std::time::Instant) {
-        let Some(held) = self.networks.held.get(id).cloned() else {
-            return;
-        };
-        for (entry, network) in held {
-            let attachment = Attachment {
-                pod: id.clone(),
-                entry: entry.clone(),
-            };
-            let keeps = pod.is_some_and(|pod| {
-                let mut asked = pod.selections.all.iter();
-                let is_asked = asked.any(|it| it.entry == entry);
-                let space = self.spaces.others.get(&network);
-                let has = space
-                    .is_some_and(|it| it.addresses.has(&attachment, (&pod.uid, network.name())));
-                // An annotation that can't be read takes nothing away.
-                has && (is_asked || pod.selections.problem.is_some())
-            });
-            if keeps {
-                continue;
-            }
-            if let Some(space) = self.spaces.others.get_mut(&network) {
-                space.addresses.release(&attachment, now);
-            }
-            if let Some(held) = self.networks.held.get_mut(id) {
-                held.remove(&entry);
-                if held.is_empty() {
-                    self.networks.held.remove(id);
-                }
-            }
-            self.dirty.insert(shared(&network));
-            self.unblock();
-        }
-    }
-
-    /// The network of an attachment: that which it is on, or that of its definition.
-    fn network_of(
-        &self,
-        attachment: &Attachment,
-        selection: &Selection,
-        problems: &mut Vec<String>,
-    ) -> Option<Network> {
-        let held = self.networks.held.get(&attachment.pod);
-        if let Some(network) = held.and_then(|held| held.get(&attachment.entry)) {
-            return Some(network.clone());
-        }
-        // Another plugin's, or none: the runtime says so.
-        let definition = self.cluster.definitions.get(&selection.definition)?;
-        let refused = self.networks.refused.get(&selection.definition);
-        let problem = match (&definition.network, refused) {
-            (Ok((network, _)), None) => return Some(network.clone()),
-            (Err(problem), _) | (Ok(_), Some(problem)) => problem,
-        };
-        let (namespace, name) = &selection.definition;
-        problems.push(format!(
-            "NetworkAttachmentDefinition {namespace}/{name}: {problem}"
-        ));
-        None
-    }
-
-    fn attach(
-        &mut self,
-        attachment: &Attachment,
-        pod: &Pod,
-        (selection, network): (&Selection, &Network),
-        plan: &Plan<'_>,
-        now: std::time::Instant,
-    ) -> Result<(want::Row, Value), (String, Option<Instant>)> {
-        let port = attached_port(attachment);
-        let own = Key::pod(attachment.pod.clone());
-        let free = plan.may_have(&own, Table::LogicalSwitchPort, &port);
-        free.map_err(|error| (error.to_string(), None))?;
-        let shape = self.networks.live.get(network).cloned();
-        let there =
-            shape.filter(|shape| plan.has(Table::LogicalSwitch, &rows::switch(network, shape)));
-        let missing = || (format!("network {} is not there yet", network.name()), None);
-        let shape = there.ok_or_else(missing)?;
-        let space = self.spaces.others.get_mut(network).ok_or_else(missing)?;
-        let whose = (&pod.uid, network.name());
-        let former = match space.addresses.has(attachment, whose) {
-            true => Vec::new(),
-            false => former_of(attachment, pod, plan.db(), self.rules.adopt),
-        };
-        let request = || selection.request.clone();
-        let claimed = space
-            .addresses
-            .claim(attachment, whose, &former, request, now);
-        let claimed = claimed.cloned().map_err(|error| match error {
-            AddressError::Resting { until, .. } | AddressError::Released { until, .. } => {
-                (error.to_string(), Some(until.into()))
-            }
-            error => (error.to_string(), None),
-        })?;
-        self.hold(attachment, network);
-        let row = rows::port(attachment, pod, (network, &shape), &claimed);
-        Ok((row, rows::entry(&shape, &claimed, &selection.gateways)))
-    }
 }
 
 fn in_use(fields: &[&str], holders: &[ObjectName]) -> String {
@@ -557,40 +387,4 @@ fn in_use(fields: &[&str], holders: &[ObjectName]) -> String {
         fields.join(", "),
         named.join(", ")
     )
-}
-
-/// The attachment and the network of a pod's port; `None` for that on the default one.
-fn attachment_of(pod: &ObjectName, row: &Found<'_>) -> Option<(Attachment, Network)> {
-    let ids = row.map("external_ids");
-    let (entry, network) = (ids.str(rows::ATTACHMENT)?, ids.str(rows::NETWORK)?);
-    let attachment = Attachment {
-        pod: pod.clone(),
-        entry: entry.into(),
-    };
-    Some((attachment, Network::named(network)))
-}
-
-/// What an attachment had: by its port, then by its entry.
-fn former_of(attachment: &Attachment, pod: &Pod, db: &Db, adopt: bool) -> Vec<Former> {
-    let name = attached_port(attachment);
-    let own = Key::pod(attachment.pod.clone()).to_string();
-    let rows = db.nb_named(Table::LogicalSwitchPort, &name);
-    let rows = rows.filter(|row| {
-        let is_own = super::key_of(row).is_some_and(|key| key == own);
-        (adopt || is_own) && row.map("options").str(UID) == Some(&pod.uid)
-    });
-    let certain = rows.map(|row| Former {
-        had: addresses_in(&row),
-        is_certain: true,
-    });
-    certain.chain(written(pod, &attachment.entry)).collect()
-}
-
-/// What the annotation says.
-fn written(pod: &Pod, entry: &str) -> Option<Former> {
-    let had = ipam::read_pod_network(pod.other_networks.all().get(entry)?);
-    Some(Former {
-        had,
-        is_certain: false,
-    })
 }
