@@ -150,7 +150,7 @@ test-cluster: root image kubernetes ## podwire in a real Kubernetes: pods by a D
 	@.ci/test-cluster target/kubernetes target/image/podwire-$(VERSION)-*.oci.tar target/image/podwire-controller-$(VERSION)-*.oci.tar
 	@$(MAKE) --no-print-directory demo-cluster
 
-E2E_PACKAGES := $(CLUSTER_PACKAGES) bind9-dnsutils curl ethtool iperf iptables netcat-openbsd procps python3
+E2E_PACKAGES := $(CLUSTER_PACKAGES) bind9-dnsutils curl ethtool iperf iptables netcat-openbsd procps python3 wget
 
 # What two-nodes is started with, after the image and the programs of Kubernetes.
 TWO_NODES = $(or $(KUBERNETES),target/kubernetes) target/image/podwire-$(VERSION)-*.oci.tar target/image/podwire-controller-$(VERSION)-*.oci.tar target/release/podwire-controller target/debug
@@ -171,6 +171,11 @@ test-e2e: e2e-parts ## Kubernetes' own [sig-network] tests against podwire on tw
 test-churn: DURATION = 900
 test-churn: e2e-parts ## the same two nodes under rollouts, drains, reboots and kills, with a prober on every path; DURATION= seconds
 	@DURATION=$(DURATION) .ci/test-churn $(TWO_NODES) target/churn
+
+# Neither its source nor its modules are packages: whoever has its programs says where.
+.PHONY: test-multus
+test-multus: e2e-parts ## the same two nodes with Multus before podwire, thin and thick: MULTUS= a directory with multus, multus-daemon and multus-shim
+	@MULTUS="$(MULTUS)" .ci/test-multus $(TWO_NODES) target/multus
 
 # Debian's source is too old for these policies: any newer build serves, beside etcd and kubectl.
 .PHONY: test-admission
