@@ -1,8 +1,9 @@
 //! The rows of NetworkPolicies. What a pod costs is members of groups and sets, never an ACL.
 //!
 //! A namespace has a port group for each direction in which a policy isolates: what is not allowed
-//! to or from its members is dropped. A policy with rules has a port group whose ACLs allow. The
-//! pods that a rule names are an address set, shared by all rules that name the same ones.
+//! to or from its members is dropped. A policy with rules has a port group with an ACL that allows
+//! for each rule. The pods that a rule names are an address set, shared by all rules that name the
+//! same ones.
 //!
 //! Names, priorities and external_ids are those of ovn-kubernetes.
 
@@ -177,21 +178,27 @@ pub fn tiered_door() -> Vec<Row> {
     let group = Name::from(hashed(&tiered_pods().id()));
     let mut rows = vec![row(Table::PortGroup, tiered_pods())];
     for direction in Direction::BOTH {
-        let mut add = |kind: &str, more: &str| {
-            let ids = tiered_pods().and("direction", direction).and("type", kind);
-            let name = format!("tiered:{direction}");
-            let allow = ("allow-related", tiers::DOOR);
-            rows.push(acl((&group, &group, direction), allow, more, &name, ids));
-        };
-        add("arpAllow", "(arp || nd)");
-        if direction == Direction::Ingress {
-            for from_node in from_node() {
-                add("nodeAllow", &from_node);
-            }
-        }
+        let ids = tiered_pods()
+            .and("direction", direction)
+            .and("type", "alwaysAllow");
+        let name = format!("tiered:{direction}");
+        let allow = ("allow-related", tiers::DOOR);
+        let more = always(direction, &[]);
+        rows.push(acl((&group, &group, direction), allow, &more, &name, ids));
     }
     at_tier(&mut rows, tiers::ADMIN);
     rows
+}
+
+/// What passes in any case: neighbours, a pod's own node, and what else is given. One ACL, because
+/// ovn-northd computes each for each switch with one of its pods.
+fn always(direction: Direction, else_: &[&str]) -> String {
+    let mut clauses = vec!["arp".to_owned(), "nd".to_owned()];
+    if direction == Direction::Ingress {
+        clauses.extend(else_.iter().map(ToString::to_string));
+        clauses.extend(from_node());
+    }
+    matching::any(&clauses)
 }
 
 /// Matches for a pod's own node: what comes from others enters by the router.
@@ -221,27 +228,14 @@ pub fn namespace(namespace: &str, directions: &BTreeSet<Direction>) -> Vec<Row> 
         let ids = || isolated_ids(namespace, direction);
         let group = isolated_group(namespace, direction);
         rows.push(row(Table::PortGroup, ids()));
-        let mut add = |kind: &str, action: &str, priority: u16, more: &str| {
+        let mut add = |kind: &str, action: (&str, u16), more: &str| {
             let name = format!("NP:{namespace}:{direction}");
             let ids = ids().and("type", kind);
-            rows.push(acl(
-                (&group, &group, direction),
-                (action, priority),
-                more,
-                &name,
-                ids,
-            ));
+            rows.push(acl((&group, &group, direction), action, more, &name, ids));
         };
-        add("defaultDeny", "drop", DROP, "");
-        add("arpAllow", "allow", DROP + 1, "(arp || nd)");
-        if direction == Direction::Ingress {
-            for hairpin in HAIRPIN {
-                add("hairpinAllow", "allow-related", DROP + 1, hairpin);
-            }
-            for from_node in from_node() {
-                add("nodeAllow", "allow-related", DROP + 1, &from_node);
-            }
-        }
+        add("defaultDeny", ("drop", DROP), "");
+        let more = always(direction, &HAIRPIN);
+        add("alwaysAllow", ("allow-related", DROP + 1), &more);
     }
     rows
 }

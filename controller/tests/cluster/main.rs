@@ -15,6 +15,7 @@ mod logging;
 mod members;
 mod networks;
 mod nodes;
+mod older_rows;
 mod packets;
 mod pods;
 mod policies;

@@ -30,7 +30,8 @@ pub(crate) struct Rows {
     ports: BTreeMap<IpAddr, ObjectName>,
     namespaces: Namespaces,
     rows: BTreeMap<Subject, Vec<Row>>,
-    door: Vec<Row>,
+    /// Those that all policies of the whole cluster share.
+    shared: Vec<Row>,
     /// All groups and sets, and all members.
     made: HashSet<String>,
     places: HashSet<(Name, Name)>,
@@ -116,8 +117,11 @@ impl Rows {
 
         if self.policies.has_tiers() != world.has_tiers {
             self.policies.set_has_tiers(world.has_tiers);
-            self.door = tiered_door();
         }
+        self.shared = match world.has_tiers {
+            true => tiered_door(),
+            false => Vec::new(),
+        };
         let (mut applied, mut of_cluster) = (BTreeSet::new(), BTreeSet::new());
         for policy in world.policies.as_array().unwrap() {
             if policy["kind"] != "NetworkPolicy" {
@@ -159,13 +163,13 @@ impl Rows {
                 false => self.rows.insert(subject, rows),
             };
         }
-        let shared = podwire_controller::want::policy::nodes();
+        let nodes = podwire_controller::want::policy::nodes();
         let all = self
             .rows
             .values()
             .flatten()
-            .chain(&self.door)
-            .chain(&shared);
+            .chain(&self.shared)
+            .chain(&nodes);
         let groups = all.filter(|row| row.table != Table::Acl);
         self.made = groups.map(|row| row.name.clone()).collect();
         self.places = self.members.values().flatten().cloned().collect();
@@ -196,13 +200,14 @@ impl Rows {
     pub(crate) fn is_lean(&self) -> bool {
         self.acls().all(|acl| {
             let text = text(acl, "match");
-            !text.contains("!=") && text.matches('$').count() <= 1
+            let mut clauses = text.split("||");
+            !text.contains("!=") && clauses.all(|clause| clause.matches('$').count() <= 1)
         })
     }
 
     /// Those of policies, and what policies of the whole cluster let pass before them.
     fn acls(&self) -> impl Iterator<Item = &Row> {
-        let all = self.rows.values().flatten().chain(&self.door);
+        let all = self.rows.values().flatten().chain(&self.shared);
         all.filter(|row| row.table == Table::Acl)
     }
 
@@ -265,8 +270,9 @@ impl Rows {
         let mut operations: Vec<Json> = ["Port_Group", "Address_Set"]
             .map(|table| json!({ "op": "delete", "table": table, "where": [] }))
             .into();
-        let shared = podwire_controller::want::policy::nodes();
-        let all: Vec<&Row> = self.rows.values().flatten().chain(&shared).collect();
+        let nodes = podwire_controller::want::policy::nodes();
+        let all = self.rows.values().flatten().chain(&self.shared);
+        let all: Vec<&Row> = all.chain(&nodes).collect();
         for (number, acl) in self.acls().enumerate() {
             let after_lb = !value(acl, "options").is_empty();
             let options: &[_] = if after_lb { &["apply-after-lb"] } else { &[] };

@@ -1,5 +1,4 @@
-//! The rows of one policy: its groups, and an ACL for each rule, protocol, family and kind of
-//! peers.
+//! The rows of one policy: its groups, and an ACL for each rule.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -152,11 +151,7 @@ impl<'a> Compiler<'a> {
     ) {
         let group = self.group.clone();
         let from_peers = self.peers(direction, peers);
-        for (protocol, l4) in ports(allowed) {
-            for (kind, peer) in &from_peers {
-                self.decide(direction, index, &group, (kind, peer), (protocol, &l4));
-            }
-        }
+        let mut clauses = both(&from_peers, &ports(allowed));
         for named in allowed.into_iter().flatten() {
             let Ports::Named(named) = named else {
                 continue;
@@ -170,36 +165,27 @@ impl<'a> Compiler<'a> {
                             self.found.rows.push(row(Table::PortGroup, ids));
                         }
                         let l4 = matching::port(named.protocol, number);
-                        for (kind, peer) in &from_peers {
-                            let of = (named.protocol.name(), &*l4);
-                            self.decide(direction, index, &group, (kind, peer), of);
-                        }
+                        self.decide(direction, index, &group, &both(&from_peers, &[l4]));
                     }
                 }
                 Direction::Egress => {
                     let mut set = PeerSet::named(peers.cloned(), named.clone(), 0);
                     for number in (self.numbers)(Some(&set), named) {
                         set = PeerSet::named(peers.cloned(), named.clone(), number);
+                        let to_peers = self.set(direction, set.clone());
                         let l4 = matching::port(named.protocol, number);
-                        for (kind, peer) in self.set(direction, set.clone()) {
-                            let of = (named.protocol.name(), &*l4);
-                            self.decide(direction, index, &group, (&kind, &peer), of);
-                        }
+                        clauses.extend(both(&to_peers, &[l4]));
                     }
                 }
             }
         }
+        self.decide(direction, index, &group, &clauses);
     }
 
-    /// A match for each kind of peer: one set or one list of networks, and one family. Several of
-    /// them joined in one ACL would be processed as a whole for each change of the set.
-    fn peers(
-        &mut self,
-        direction: Direction,
-        peers: Option<&BTreeSet<Peer>>,
-    ) -> Vec<(String, String)> {
+    /// A match for each kind of peer: one set or one list of networks, and one family.
+    fn peers(&mut self, direction: Direction, peers: Option<&BTreeSet<Peer>>) -> Vec<String> {
         let Some(peers) = peers else {
-            return vec![("any".to_owned(), String::new())];
+            return vec![String::new()];
         };
         let mut found = Vec::new();
         if let Some(set) = PeerSet::of(peers) {
@@ -209,49 +195,38 @@ impl<'a> Compiler<'a> {
         found
     }
 
-    fn set(&mut self, direction: Direction, set: PeerSet) -> Vec<(String, String)> {
+    fn set(&mut self, direction: Direction, set: PeerSet) -> [String; 2] {
         let id = set.id();
-        let all = Family::BOTH.map(|family| {
-            let field = matching::address(direction, family);
-            let of = format!("{field} == ${}", set_name(&id, family));
-            (format!("pods-{}", family.name()), of)
-        });
         self.found.sets.insert(set);
-        all.into()
+        Family::BOTH.map(|family| {
+            let field = matching::address(direction, family);
+            format!("{field} == ${}", set_name(&id, family))
+        })
     }
 
-    fn decide(
-        &mut self,
-        direction: Direction,
-        index: usize,
-        group: &str,
-        (kind, peer): (&str, &str),
-        (protocol, l4): (&str, &str),
-    ) {
+    /// The ACL of a group for what meets any of these, if there are any.
+    fn decide(&mut self, direction: Direction, index: usize, group: &str, clauses: &[String]) {
+        if clauses.is_empty() {
+            return;
+        }
         if group == self.group && !self.found.has_group(group) {
             let ids = self.owner.ids();
             self.found.rows.insert(0, row(Table::PortGroup, ids));
         }
-        let more: Vec<&str> = [peer, l4].into_iter().filter(|it| !it.is_empty()).collect();
-        let more = match more.is_empty() {
-            true => "ip".to_owned(),
-            false => more.join(" && "),
-        };
-        let ids = self
-            .owner
-            .ids()
-            .and("direction", direction)
-            .and("gress-index", index)
-            .and("port-policy-protocol", protocol)
-            .and("peers", kind);
+        let ids = self.owner.ids();
+        let ids = ids.and("direction", direction).and("gress-index", index);
         let acl_name = self.owner.acl_name(direction, index);
-        let row = acl(
-            (group, group, direction),
-            self.verdict,
-            &more,
-            &acl_name,
-            ids,
-        );
+        let of = (group, group, direction);
+        let row = acl(of, self.verdict, &matching::any(clauses), &acl_name, ids);
         self.found.rows.push(row);
     }
+}
+
+/// Each of some peers with each of some ports.
+fn both(peers: &[String], ports: &[String]) -> Vec<String> {
+    let with = |peer: &String| {
+        let all = ports.iter();
+        all.map(|l4| matching::all([peer, l4])).collect::<Vec<_>>()
+    };
+    peers.iter().flat_map(with).collect()
 }

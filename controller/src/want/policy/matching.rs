@@ -50,8 +50,30 @@ pub(super) fn address(direction: Direction, family: Family) -> String {
     format!("{}.{side}", family.field())
 }
 
-/// The networks among some peers: for each family that has any, its name and the match.
-pub(super) fn blocks(direction: Direction, peers: &BTreeSet<Peer>) -> Vec<(String, String)> {
+/// What meets all of these, of which some may be empty.
+pub(super) fn all(parts: [&str; 2]) -> String {
+    let parts = parts.into_iter().filter(|part| !part.is_empty());
+    match parts.collect::<Vec<_>>()[..] {
+        [] => "ip".to_owned(),
+        [one] => one.to_owned(),
+        ref both => both.join(" && "),
+    }
+}
+
+/// What meets any of these. Each has its sets of addresses for itself: of such a disjunction,
+/// ovn-controller adds and removes single addresses.
+pub(super) fn any(clauses: &[String]) -> String {
+    match clauses {
+        [one] => one.clone(),
+        several => {
+            let several: Vec<String> = several.iter().map(|it| format!("({it})")).collect();
+            format!("({})", several.join(" || "))
+        }
+    }
+}
+
+/// The networks among some peers: a match for each family that has any.
+pub(super) fn blocks(direction: Direction, peers: &BTreeSet<Peer>) -> Vec<String> {
     let nets = peers.iter().flat_map(|peer| match peer {
         Peer::Block(net, except) => pieces(*net, except),
         Peer::Pods { .. } => Vec::new(),
@@ -64,23 +86,22 @@ pub(super) fn blocks(direction: Direction, peers: &BTreeSet<Peer>) -> Vec<(Strin
             .map(ToString::to_string)
             .collect();
         let field = address(direction, family);
-        let text = match &own[..] {
-            [] => return None,
+        match &own[..] {
+            [] => None,
             // All addresses of the family.
-            [net] if net.ends_with("/0") => family.field().to_owned(),
-            [net] => format!("{field} == {net}"),
-            nets => format!("{field} == {{{}}}", nets.join(", ")),
-        };
-        Some((format!("blocks-{}", family.name()), text))
+            [net] if net.ends_with("/0") => Some(family.field().to_owned()),
+            [net] => Some(format!("{field} == {net}")),
+            nets => Some(format!("{field} == {{{}}}", nets.join(", "))),
+        }
     };
     Family::BOTH.into_iter().filter_map(of_family).collect()
 }
 
-/// The ports that are known by number: for each protocol its name and the match. Of all ports of
-/// all protocols both are empty.
-pub(super) fn ports(allowed: Option<&BTreeSet<Ports>>) -> Vec<(&'static str, String)> {
+/// The ports that are known by number: a match for each protocol, which is empty for all ports of
+/// all protocols.
+pub(super) fn ports(allowed: Option<&BTreeSet<Ports>>) -> Vec<String> {
     let Some(allowed) = allowed else {
-        return vec![("", String::new())];
+        return vec![String::new()];
     };
     let mut ranges: BTreeMap<Protocol, Vec<(u16, u16)>> = BTreeMap::new();
     for ports in allowed {
@@ -100,7 +121,7 @@ pub(super) fn ports(allowed: Option<&BTreeSet<Ports>>) -> Vec<(&'static str, Str
                 _ => merged.push((first, last)),
             }
         }
-        (protocol.name(), by_ranges(protocol, &merged))
+        by_ranges(protocol, &merged)
     });
     merged.collect()
 }
@@ -128,9 +149,6 @@ fn by_ranges(protocol: Protocol, ranges: &[(u16, u16)]) -> String {
     }
     match &all[..] {
         [one] => format!("{name} && {one}"),
-        several => {
-            let several: Vec<String> = several.iter().map(|it| format!("({it})")).collect();
-            format!("{name} && ({})", several.join(" || "))
-        }
+        several => format!("{name} && {}", any(several)),
     }
 }

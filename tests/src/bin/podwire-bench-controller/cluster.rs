@@ -24,6 +24,8 @@ pub(crate) struct Cluster {
     pub(crate) nodes: u32,
     pub(crate) pods: u32,
     pub(crate) services: u32,
+    /// Networks of a policy.
+    pub(crate) blocks: u32,
 }
 
 impl Cluster {
@@ -38,6 +40,7 @@ impl Cluster {
             nodes,
             pods: nodes * pods_of_each,
             services,
+            blocks: 1,
         };
         for number in 0..nodes {
             let address = format!("172.16.{}.{}", number / 250, 1 + number % 250);

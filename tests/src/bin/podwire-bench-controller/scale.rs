@@ -29,6 +29,7 @@ const HELP: &str = "\
 --preload LIBRARY another row: ovn-northd started with LD_PRELOAD=LIBRARY
 --policies NUMBER instead of pods and endpoints: so many NetworkPolicies over 200 namespaces,
                   changes of labels and policies, and a node with ovn-controller
+--blocks NUMBER   networks of each of these policies [1]
 --alone           without rows of ovn-kubernetes' shape
 --nodes           what the cluster costs an ovn-controller, instead of ovn-northd
 --stopwatches     what ovn-northd says its phases take
@@ -40,6 +41,7 @@ struct Options {
     before: Option<PathBuf>,
     preload: Option<String>,
     policies: Option<u32>,
+    blocks: u32,
     with_peer: bool,
     with_stopwatches: bool,
     of_nodes: bool,
@@ -54,6 +56,7 @@ impl Options {
             before: None,
             preload: None,
             policies: None,
+            blocks: 1,
             with_peer: true,
             with_stopwatches: false,
             of_nodes: false,
@@ -74,6 +77,7 @@ impl Options {
                 "--before" => options.before = Some(value()?.into()),
                 "--preload" => options.preload = Some(value()?.clone()),
                 "--policies" => options.policies = Some(number(value()?)?),
+                "--blocks" => options.blocks = number(value()?)?,
                 "--alone" => options.with_peer = false,
                 "--nodes" => options.of_nodes = true,
                 "--stopwatches" => options.with_stopwatches = true,

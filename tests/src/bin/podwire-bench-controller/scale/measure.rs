@@ -13,14 +13,15 @@ use super::rows::{Rows, Subject, add_chassis};
 use super::southbound::{Southbound, bound, endpoint, gone, member};
 use super::{Options, monitor, table};
 use crate::cluster::Cluster;
+use crate::process::processor_time;
 
 const PODS_OF_A_NODE: u32 = 100;
 const PODS_OF_A_SERVICE: u32 = 10;
-/// The logical flows.
-const COUNT_FLOWS: [&str; 3] = [
+/// The logical flows, with their stages.
+const FLOWS: [&str; 3] = [
     "transact",
     "unix:/run/ovn/ovnsb_db.sock",
-    r#"["OVN_Southbound",{"op":"select","table":"Logical_Flow","where":[],"columns":["_uuid"]}]"#,
+    r#"["OVN_Southbound",{"op":"select","table":"Logical_Flow","where":[],"columns":["external_ids"]}]"#,
 ];
 /// How fast the pods of a burst come.
 const PER_SECOND: u32 = 100;
@@ -50,7 +51,8 @@ impl Measured {
         let nodes = pods.div_ceil(PODS_OF_A_NODE);
         let services = pods.div_ceil(PODS_OF_A_SERVICE);
         let name = subject.name();
-        let cluster = Cluster::new(nodes, pods / nodes, services)?;
+        let mut cluster = Cluster::new(nodes, pods / nodes, services)?;
+        cluster.blocks = options.blocks;
         let say = |what: &str| eprintln!("{name}, {}: {what}", cluster.size());
         let policies = options.policies;
         if let Some(count) = policies {
@@ -247,6 +249,8 @@ impl Bench<'_> {
         let [mut processor, mut wall, mut flows] = [Vec::new(), Vec::new(), Vec::new()];
         self.northd.settle()?;
         let before = self.northd.recomputes();
+        let controller = node.controller()?;
+        let on_node = processor_time(controller)?;
         for number in policies::changeable(self.cluster).take(count as usize) {
             let address = self.rows.address(self.cluster, number);
             let (awaited, used) = (member(&address), self.northd.processor_time()?);
@@ -257,6 +261,12 @@ impl Bench<'_> {
             self.northd.settle()?;
             processor.push(self.northd.processor_time()? - used);
         }
+        let on_node = (processor_time(controller)? - on_node) / count;
+        figures.push((
+            "a label, ovn-controller, processor",
+            seconds(on_node) * 1e3,
+            "ms",
+        ));
         let after = self.northd.recomputes();
         let counts = [before, after];
         let labels = Changes::new("label, until southbound", processor.clone(), wall, counts);
@@ -272,23 +282,32 @@ impl Bench<'_> {
         }
         let counts = [before, self.northd.recomputes()];
         let created = Changes::new("policy, until all is done", processor, wall, counts);
-        let said = self
-            .cluster
-            .central
-            .machine()
-            .run("ovsdb-client", COUNT_FLOWS);
-        let logical: u64 = serde_json::from_str::<Value>(&said)
-            .ok()
-            .and_then(|it| it[0]["rows"].as_array().map(|rows| rows.len() as u64))
-            .unwrap_or_default();
-        #[expect(clippy::cast_precision_loss, reason = "fewer than 2^52 flows")]
-        figures.push(("logical flows", logical as f64, ""));
+        let [all, of_acls] = self.logical_flows();
+        figures.push(("logical flows", all, ""));
+        figures.push(("logical flows of ACLs", of_acls, ""));
         figures.push(("OpenFlow flows of the node", node.flows(), ""));
         let [northd, databases] = self.northd.resident()?;
         figures.push(("ovn-northd, resident", megabytes(northd * 1024), "MB"));
         figures.push(("ovsdb-server, resident", megabytes(databases * 1024), "MB"));
         figures.push(("southbound database", self.size()?, "MB"));
         Ok(vec![labels, flows, created])
+    }
+
+    /// The number of logical flows, and of those that ACLs make.
+    fn logical_flows(&self) -> [f64; 2] {
+        let machine = self.cluster.central.machine();
+        let said: Value =
+            serde_json::from_str(&machine.run("ovsdb-client", FLOWS)).unwrap_or_default();
+        let all = said[0]["rows"].as_array().cloned().unwrap_or_default();
+        let is_of_acl = |flow: &&Value| {
+            let ids = flow["external_ids"].to_string();
+            let of = |side: &str| ids.contains(&format!("\"stage-name\",\"ls_{side}_acl"));
+            // Those that each switch has come from no row.
+            (of("in") || of("out")) && ids.contains("\"stage-hint\"")
+        };
+        let of_acls = all.iter().filter(is_of_acl).count();
+        #[expect(clippy::cast_precision_loss, reason = "fewer than 2^52 flows")]
+        [all.len() as f64, of_acls as f64]
     }
 
     /// The southbound database's file once it has no history, in MB.

@@ -69,7 +69,7 @@ pub(crate) fn measure(
         node.start_controller();
         await_installed(&node)?;
         figures.push((names.wall, seconds(began.elapsed()), "s"));
-        let pid = pid(&node)?;
+        let pid = controller_of(&node)?;
         settle(pid)?;
         let used = processor_time(pid)?;
         figures.push((names.processor, seconds(used), "s"));
@@ -111,7 +111,8 @@ fn await_installed(node: &OvnNode) -> Result<(), Failure> {
     }
 }
 
-fn pid(node: &OvnNode) -> Result<u32, Failure> {
+/// The process of a node's ovn-controller.
+pub(crate) fn controller_of(node: &OvnNode) -> Result<u32, Failure> {
     let text = node.run("cat", "/run/ovn/ovn-controller.pid");
     let pid = text.trim().parse().map_err(std::io::Error::other);
     podwire_tests::Step::step(pid, || "read ovn-controller's pidfile")

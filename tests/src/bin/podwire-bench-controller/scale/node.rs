@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use podwire_tests::ovn::OvnNode;
 use podwire_tests::{Failure, Step as _};
 
+use super::monitor::controller_of;
 use super::rows::Rows;
 use crate::cluster::{Cluster, name_of_node};
 
@@ -95,6 +96,11 @@ impl Node {
             waited: LIMIT,
             seen: format!("{} others", at.len()),
         })
+    }
+
+    /// The process of its ovn-controller.
+    pub(crate) fn controller(&self) -> Result<u32, Failure> {
+        controller_of(&self.node)
     }
 
     /// The number of its OpenFlow flows.

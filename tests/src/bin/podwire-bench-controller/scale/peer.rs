@@ -115,7 +115,7 @@ impl Peer {
     pub(crate) fn add_policies(&mut self, cluster: &Cluster, count: u32) -> Result<(), Failure> {
         self.commit(&policies::shared_rows())?;
         for number in 0..count {
-            self.commit(&policies::policy_rows(number))?;
+            self.commit(&policies::policy_rows(cluster, number))?;
         }
         for number in 0..cluster.pods {
             let places = policies::places(count, number, policies::app(number));
@@ -126,7 +126,7 @@ impl Peer {
 
     /// One more, with the pods that it selects.
     pub(crate) fn add_policy(&mut self, cluster: &Cluster, number: u32) -> Result<(), Failure> {
-        let mut rows = policies::policy_rows(number);
+        let mut rows = policies::policy_rows(cluster, number);
         for pod in policies::selected(cluster, number) {
             let groups = [policies::group(number)];
             rows.extend(self.places(cluster, pod, (&[], &groups), "insert")?);

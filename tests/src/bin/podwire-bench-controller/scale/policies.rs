@@ -1,8 +1,8 @@
 //! NetworkPolicies over all namespaces: as objects, and as rows of ovn-kubernetes' shape.
 //!
 //! Policy N is of namespace N and selects a fifth of its pods. It has a rule for a fifth of the
-//! pods of twenty namespaces and a network without a part of it, by four ports and a range, and a
-//! rule for what the pods may ask.
+//! pods of twenty namespaces and a network without a part of it (or several), by four ports and a
+//! range, and a rule for what the pods may ask.
 
 use serde_json::{Value, json};
 
@@ -57,9 +57,27 @@ fn labelled(key: &str, number: u32) -> Value {
     json!({ "matchLabels": { key: format!("{key}-{number}") } })
 }
 
+/// The networks of a policy, and what each excepts.
+fn blocks(cluster: &Cluster, policy: u32) -> impl Iterator<Item = [String; 2]> {
+    let first = 10..10 + cluster.blocks;
+    first.map(move |first| {
+        [
+            format!("{first}.0.0.0/8"),
+            format!("{first}.{}.0.0/16", policy % 250),
+        ]
+    })
+}
+
 pub(crate) fn apply_one(cluster: &Cluster, number: u32) {
     let name = name_of(number);
-    let without = format!("10.{}.0.0/16", number % 250);
+    let mut from = vec![json!({
+        "namespaceSelector": labelled("team", team(number)),
+        "podSelector": labelled("app", peers(number)),
+    })];
+    from.extend(
+        blocks(cluster, number)
+            .map(|[cidr, except]| json!({ "ipBlock": { "cidr": cidr, "except": [except] } })),
+    );
     cluster.server.apply(json!({
         "apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy",
         "metadata": { "namespace": namespace(number), "name": name,
@@ -68,11 +86,7 @@ pub(crate) fn apply_one(cluster: &Cluster, number: u32) {
             "podSelector": labelled("app", selects(number)),
             "policyTypes": ["Ingress", "Egress"],
             "ingress": [{
-                "from": [
-                    { "namespaceSelector": labelled("team", team(number)),
-                      "podSelector": labelled("app", peers(number)) },
-                    { "ipBlock": { "cidr": "10.0.0.0/8", "except": [without] } },
-                ],
+                "from": from,
                 "ports": [{ "port": 80 }, { "port": 443 }, { "port": 8080 }, { "port": 8443 },
                     { "port": 9000, "endPort": 9100 }],
             }],
@@ -166,24 +180,16 @@ fn after_balancer(lport: &str) -> Value {
     }
 }
 
-pub(crate) fn policy_rows(number: u32) -> Vec<Value> {
+pub(crate) fn policy_rows(cluster: &Cluster, number: u32) -> Vec<Value> {
     let group = group(number);
     let mut rows = vec![insert("Port_Group", &group, json!({ "name": group }))];
     let tcp = "tcp && (tcp.dst == {80,443,8080,8443} || 9000 <= tcp.dst <= 9100)";
     let team = set_of_team(team(number), peers(number));
     let own = set_of_namespace(number, peers(number));
-    let block = format!(
-        "ip4.src == 10.0.0.0/8 && ip4.src != {{10.{}.0.0/16}}",
-        number % 250
-    );
-    let all = [
+    let mut all = vec![
         (
             "to-lport",
             format!("outport == @{group} && ip4.src == {{${team}}} && {tcp}"),
-        ),
-        (
-            "to-lport",
-            format!("outport == @{group} && ({block}) && {tcp}"),
         ),
         (
             "from-lport",
@@ -194,6 +200,13 @@ pub(crate) fn policy_rows(number: u32) -> Vec<Value> {
             format!("inport == @{group} && ip4.dst == {{${own}}} && tcp && tcp.dst == 5432"),
         ),
     ];
+    all.extend(blocks(cluster, number).map(|[cidr, except]| {
+        let block = format!("ip4.src == {cidr} && ip4.src != {{{except}}}");
+        (
+            "to-lport",
+            format!("outport == @{group} && ({block}) && {tcp}"),
+        )
+    }));
     for (place, (lport, matching)) in all.iter().enumerate() {
         let uuid = format!("acl{place}");
         rows.push(insert(
