@@ -1,6 +1,6 @@
 //! The rows of a world, and what OVN would make of them: a small interpreter of ACLs.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
 
 use ipnet::IpNet;
@@ -32,6 +32,8 @@ pub(crate) struct Rows {
     rows: BTreeMap<Subject, Vec<Row>>,
     /// Those that all policies of the whole cluster share.
     shared: Vec<Row>,
+    /// The words of each match.
+    words: HashMap<String, Vec<String>>,
     /// All groups and sets, and all members.
     made: HashSet<String>,
     places: HashSet<(Name, Name)>,
@@ -173,6 +175,8 @@ impl Rows {
         let groups = all.filter(|row| row.table != Table::Acl);
         self.made = groups.map(|row| row.name.clone()).collect();
         self.places = self.members.values().flatten().cloned().collect();
+        let texts = self.acls().map(|acl| text(acl, "match"));
+        self.words = texts.map(|it| (it.to_owned(), tokens(it))).collect();
     }
 
     fn contribute(&mut self, world: &World, id: &ObjectName) {
@@ -229,7 +233,7 @@ impl Rows {
                 rows: self,
                 packet,
                 ports,
-                left: &tokens(text)[..],
+                left: &self.words[text],
             };
             let found = parser.any();
             assert!(parser.left.is_empty(), "{text}: {:?}", parser.left);
