@@ -71,6 +71,15 @@ pub struct Config {
     /// of --cluster-subnets
     #[arg(long, global = true, env = "PODWIRE_USE_POD_CIDRS")]
     pub use_pod_cidrs: bool,
+    /// How many connections a pod can have in its node's connection tracking, from OVN 24.09 on; 0
+    /// for any number
+    #[arg(
+        long,
+        global = true,
+        env = "PODWIRE_POD_CONNECTIONS",
+        default_value_t = 131_072
+    )]
+    pub pod_connections: u32,
     /// The API server's URL [default: the kubeconfig that KUBECONFIG names, or the pod's service
     /// account]
     #[arg(long, global = true, env = "PODWIRE_K8S_APISERVER")]
@@ -126,6 +135,8 @@ pub(crate) struct Rules {
     /// Nodes' subnets are their `spec.podCIDRs`.
     pub(crate) use_pod_cidrs: bool,
     pub(crate) adopt: bool,
+    /// See [`Config::pod_connections`].
+    pub(crate) pod_connections: u32,
     /// See [`Config::rest`].
     pub(crate) rest: Duration,
 }
@@ -209,6 +220,7 @@ impl Config {
             networks,
             use_pod_cidrs: self.use_pod_cidrs,
             adopt: self.adopt,
+            pod_connections: self.pod_connections,
             rest: self.rest,
         })
     }

@@ -133,7 +133,7 @@ impl<'db> Plan<'db> {
 
     /// Adds a meter of dropped packets a second, unless there is one with its name: that stays as
     /// it is, whoever made it.
-    pub fn add_meter(&mut self, (name, rate): (&str, i64)) {
+    pub fn add_meter(&mut self, name: &str, rate: i64) {
         let place = (Table::Meter, name.to_owned());
         let is_there = self.db.nb_named(Table::Meter, name).next().is_some();
         if is_there || self.inserted.contains_key(&place) {
@@ -202,11 +202,18 @@ impl<'db> Plan<'db> {
                     self.resolve(parent.table, &parent.name)?;
                 }
             }
-            for (_, column) in &row.columns {
-                self.value(column)?;
-            }
             own.insert((row.table, &row.name));
             pairs.push((row, found));
+        }
+        own.clear();
+        for (row, _) in &pairs {
+            for (_, column) in &row.columns {
+                match column {
+                    Column::Reference(table, name) if own.contains(&(*table, *name)) => {}
+                    _ => drop(self.value(column)?),
+                }
+            }
+            own.insert((row.table, &row.name));
         }
         for Member { group, .. } in members.clone() {
             self.resolve(group.table, &group.name)?;
@@ -456,6 +463,7 @@ fn parents(table: Table) -> &'static [(Table, &'static str)] {
         | Table::LoadBalancerGroup
         | Table::PortGroup
         | Table::AddressSet
-        | Table::Meter => &[],
+        | Table::Meter
+        | Table::Copp => &[],
     }
 }

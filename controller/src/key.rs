@@ -155,6 +155,7 @@ impl Of {
                 Table::PortGroup,
                 Table::AddressSet,
                 Table::Acl,
+                Table::Copp,
             ],
             Self::Node => &[
                 Table::LogicalSwitch,

@@ -3,6 +3,7 @@
 
 pub mod network;
 pub mod policy;
+pub mod protect;
 mod service;
 #[cfg(test)]
 mod tests;
@@ -98,14 +99,20 @@ pub fn cluster() -> Vec<Row> {
         ]),
     );
     router.external_ids = vec![("k8s-cluster-router", "yes".to_owned())];
-    let mut rows = vec![router, Row::new(Table::LoadBalancerGroup, GROUP)];
+    let mut rows = vec![
+        protect::row(),
+        router.protected(),
+        Row::new(Table::LoadBalancerGroup, GROUP),
+    ];
     rows.extend(policy::nodes());
     rows
 }
 
 /// A node with these subnets: its switch, its ports on router and switch, and its pods' routes to
 /// the outside.
-pub fn node(name: &str, node: &Node, subnets: &[IpNet]) -> Vec<Row> {
+///
+/// A pod can have this many connections on it: 0 is no limit.
+pub fn node(name: &str, node: &Node, subnets: &[IpNet], connections: u32) -> Vec<Row> {
     let Some(first) = subnets.first() else {
         return Vec::new();
     };
@@ -114,7 +121,11 @@ pub fn node(name: &str, node: &Node, subnets: &[IpNet]) -> Vec<Row> {
     let management: Vec<IpAddr> = router(2).map(|address| address.addr()).collect();
     let management_mac = node.mac.unwrap_or_else(|| mac(nth(*first, 2).addr()));
     let mut switch = Row::new(Table::LogicalSwitch, name)
-        .set("other_config", Value::map(switch_config(subnets)));
+        .set(
+            "other_config",
+            Value::map(switch_config(subnets, connections)),
+        )
+        .protected();
     switch.columns.push((
         "load_balancer_group",
         Column::Reference(Table::LoadBalancerGroup, GROUP),
@@ -196,14 +207,14 @@ pub fn pod(id: &ObjectName, pod: &Pod, assigned: &Assigned) -> Vec<Row> {
     vec![port]
 }
 
-fn switch_config(subnets: &[IpNet]) -> Vec<(&'static str, String)> {
-    subnets
-        .iter()
-        .map(|subnet| match subnet {
-            IpNet::V4(net) => ("subnet", net.to_string()),
-            IpNet::V6(net) => ("ipv6_prefix", net.network().to_string()),
-        })
-        .collect()
+fn switch_config(subnets: &[IpNet], connections: u32) -> Vec<(&'static str, String)> {
+    let subnets = subnets.iter().map(|subnet| match subnet {
+        IpNet::V4(net) => ("subnet", net.to_string()),
+        IpNet::V6(net) => ("ipv6_prefix", net.network().to_string()),
+    });
+    // Of each port's zone; OVN before 24.09 ignores it.
+    let limit = (connections > 0).then(|| ("ct-zone-limit", connections.to_string()));
+    subnets.chain(limit).collect()
 }
 
 /// A MAC address and the IP addresses that go with it.

@@ -36,11 +36,12 @@ pub enum Table {
     AddressSet,
     Acl,
     Meter,
+    Copp,
 }
 
 impl Table {
     /// All of them.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::LogicalSwitch,
         Self::LogicalSwitchPort,
         Self::LogicalRouter,
@@ -54,6 +55,7 @@ impl Table {
         Self::AddressSet,
         Self::Acl,
         Self::Meter,
+        Self::Copp,
     ];
 
     /// The table's name.
@@ -88,6 +90,7 @@ impl Table {
                 | Self::PortGroup
                 | Self::AddressSet
                 | Self::Meter
+                | Self::Copp
         )
     }
 
@@ -101,6 +104,7 @@ impl Table {
                     "load_balancer",
                     "load_balancer_group",
                     "other_config",
+                    "copp",
                     "external_ids",
                 ],
                 &[
@@ -131,6 +135,7 @@ impl Table {
                     "static_routes",
                     "policies",
                     "options",
+                    "copp",
                     "external_ids",
                 ],
                 &[
@@ -207,6 +212,11 @@ impl Table {
                 &[BY_KEY],
             ),
             Self::Meter => ("Meter", &["name", "external_ids"], &[BY_NAME]),
+            Self::Copp => (
+                "Copp",
+                &["name", "meters", "external_ids"],
+                &[BY_NAME, BY_KEY],
+            ),
         };
         TableSpec {
             name,

@@ -32,6 +32,7 @@ use crate::members::Members;
 use crate::names::pod_port;
 use crate::progress::Progress;
 use crate::want::policy::{METER, Policies};
+use crate::want::protect;
 use crate::write::Write;
 pub use begin::Contradiction;
 pub(crate) use begin::check;
@@ -238,7 +239,13 @@ impl State {
                     compared.map_err(|error| Problem::blocked("RowConflict", error.to_string()))
                 });
                 if compared.is_ok() && self.logs(&key) {
-                    plan.add_meter(METER);
+                    let (name, rate) = METER;
+                    plan.add_meter(name, rate);
+                }
+                if compared.is_ok() && key == Key::only(Of::Cluster) {
+                    for (name, rate) in protect::meters() {
+                        plan.add_meter(&name, rate);
+                    }
                 }
                 let mut is_done = compared.is_ok();
                 if let Err(problem) = &compared {

@@ -20,6 +20,7 @@ mod packets;
 mod pods;
 mod policies;
 mod policy_command;
+mod protection;
 mod rbac;
 mod rows;
 mod services;

@@ -24,7 +24,9 @@ async fn addresses_are_of_both_families_where_the_cluster_has_both() {
     );
     assert_eq!(
         column(&central, "Logical_Switch", "node-b", "other_config"),
-        json!({ "subnet": "10.128.2.0/23", "ipv6_prefix": "fd00:10:0:1::" })
+        json!({
+            "subnet": "10.128.2.0/23", "ipv6_prefix": "fd00:10:0:1::", "ct-zone-limit": "131072",
+        })
     );
     central.nbctl("--wait=sb sync");
     controller.stop().await.unwrap();

@@ -1,5 +1,5 @@
-//! Rows of an older version, which had an ACL for each clause of a rule. The database's log says what
-//! each transaction made of them.
+//! Rows of an older version, which had an ACL for each clause of a rule. The database's log says
+//! what each transaction made of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 

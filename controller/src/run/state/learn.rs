@@ -137,6 +137,7 @@ impl State {
         let logging = self.cluster.logging.iter().filter(|(_, it)| it.is_on());
         let keys = logging.map(|(name, _)| Key::named(Of::Namespace, name.clone()));
         self.dirty.extend(keys);
+        self.dirty.insert(Key::only(Of::Cluster));
     }
 
     pub(crate) fn learn_policy(&mut self, id: ObjectName, policy: Option<Policy>) {

@@ -160,7 +160,7 @@ impl State {
         } else if !node.network_available {
             look.writes.push(Write::NetworkAvailable);
         }
-        let rows = want::node(name, &node, &subnets);
+        let rows = want::node(name, &node, &subnets, self.rules.pod_connections);
         if self.spaces.default.addresses.set_node(name, &subnets) {
             self.mark_pods_of(name);
         }

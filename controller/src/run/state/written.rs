@@ -110,6 +110,7 @@ mod tests {
             use_pod_cidrs: false,
             adopt: false,
             rest: Duration::ZERO,
+            pod_connections: 0,
         });
         state.kinds.fill(Known::Listed);
         state
