@@ -2,6 +2,9 @@
 //! DNS-based service discovery (kubernetes/dns, specification 1.1.0). Each question is answered by
 //! requests to the API server, so an answer is never older than its question. There is no cache
 //! and no forwarder: every other name does not exist.
+//!
+//! With `-conf FILE` it stands for CoreDNS in the pods of specs that run a server of their own: it
+//! answers what the block `hosts` of that file has.
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
@@ -12,22 +15,30 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 
 mod api;
+mod hosts;
 mod records;
 
 use api::Api;
-use records::{Answer, answer};
+use hosts::Hosts;
+use records::{Answer, Source, answer};
 
 /// The largest answer by UDP in bytes: no fragment on any link (DNS flag day 2020).
 const LARGEST_DATAGRAM: usize = 1232;
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let client = podwire_apiserver::client(&Access::InCluster).await?;
-    let api = Arc::new(Api { client });
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let source = if let [_conf, file] = &arguments[..] {
+        Source::Hosts(Hosts::of(&std::fs::read_to_string(file)?))
+    } else {
+        let client = podwire_apiserver::client(&Access::InCluster).await?;
+        Source::Cluster(Api { client })
+    };
+    let source = Arc::new(source);
     let address = (IpAddr::from(Ipv6Addr::UNSPECIFIED), 53);
     let socket = Arc::new(UdpSocket::bind(address).await?);
     let listener = TcpListener::bind(address).await?;
-    let streams = api.clone();
+    let streams = source.clone();
     tokio::spawn(async move {
         loop {
             match listener.accept().await {
@@ -39,9 +50,10 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut buffer = [0; 4096];
     loop {
         let (length, peer) = socket.recv_from(&mut buffer).await?;
-        let (api, socket, query) = (api.clone(), socket.clone(), buffer[..length].to_vec());
+        let (source, socket) = (source.clone(), socket.clone());
+        let query = buffer[..length].to_vec();
         tokio::spawn(async move {
-            if let Some(reply) = reply(&api, &query, LARGEST_DATAGRAM).await
+            if let Some(reply) = reply(&source, &query, LARGEST_DATAGRAM).await
                 && let Err(error) = socket.send_to(&reply, peer).await
             {
                 eprintln!("answer {peer}: {error}");
@@ -51,13 +63,13 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 }
 
 /// Answers each message of a connection, which its two bytes of length precede.
-async fn stream_of(api: Arc<Api>, mut stream: TcpStream) {
+async fn stream_of(source: Arc<Source>, mut stream: TcpStream) {
     while let Ok(length) = stream.read_u16().await {
         let mut query = vec![0; length.into()];
         if stream.read_exact(&mut query).await.is_err() {
             return;
         }
-        let Some(reply) = reply(&api, &query, usize::from(u16::MAX)).await else {
+        let Some(reply) = reply(&source, &query, usize::from(u16::MAX)).await else {
             return;
         };
         let length = u16::try_from(reply.len()).unwrap_or(u16::MAX);
@@ -68,7 +80,7 @@ async fn stream_of(api: Arc<Api>, mut stream: TcpStream) {
 }
 
 /// The reply to a message, of at most so many bytes. None if it isn't a query.
-async fn reply(api: &Api, message: &[u8], largest: usize) -> Option<Vec<u8>> {
+async fn reply(source: &Source, message: &[u8], largest: usize) -> Option<Vec<u8>> {
     let query = Packet::parse(message).ok()?;
     if query.has_flags(PacketFlag::RESPONSE) {
         return None;
@@ -81,7 +93,7 @@ async fn reply(api: &Api, message: &[u8], largest: usize) -> Option<Vec<u8>> {
     }
     reply.questions.push(question.clone());
     let name = question.qname.to_string().to_ascii_lowercase();
-    match answer(api, name.trim_end_matches('.')).await {
+    match answer(source, name.trim_end_matches('.')).await {
         Ok(Answer::NoSuchName) => *reply.rcode_mut() = RCODE::NameError,
         Ok(Answer::Records(records)) => {
             for record in records {

@@ -7,6 +7,7 @@ use simple_dns::rdata::{A, AAAA, CNAME as Alias, PTR, RData, SRV};
 use simple_dns::{CLASS, Name, QTYPE, ResourceRecord, TYPE};
 
 use crate::api::Api;
+use crate::hosts::Hosts;
 
 /// The question that an alias answers, as it answers every other.
 pub(crate) const CNAME: QTYPE = QTYPE::TYPE(TYPE::CNAME);
@@ -22,8 +23,26 @@ pub(crate) enum Answer {
     Records(Vec<ResourceRecord<'static>>),
 }
 
+/// Who knows the names.
+pub(crate) enum Source {
+    /// The API server.
+    Cluster(Api),
+    /// A file.
+    Hosts(Hosts),
+}
+
 /// All records of a name, which is in lower case, without the last dot.
-pub(crate) async fn answer(api: &Api, name: &str) -> kube::Result<Answer> {
+pub(crate) async fn answer(source: &Source, name: &str) -> kube::Result<Answer> {
+    match source {
+        Source::Cluster(api) => of_cluster(api, name).await,
+        Source::Hosts(hosts) => Ok(match reversed(name) {
+            Some(address) => found(name, hosts.name(address).map(|it| RData::PTR(PTR(to(it))))),
+            None => found(name, hosts.addresses(name).map(address_data)),
+        }),
+    }
+}
+
+async fn of_cluster(api: &Api, name: &str) -> kube::Result<Answer> {
     if let Some(address) = reversed(name) {
         let services = api.services().await?;
         let service = services
