@@ -12,6 +12,7 @@ mod host;
 mod pki;
 mod secured;
 mod tracer;
+mod wired;
 
 use std::ops::Deref;
 use std::os::fd::AsRawFd;
@@ -27,6 +28,7 @@ pub use host::Router;
 pub use pki::TlsFiles;
 pub use secured::{CHASSIS_REMOTE, COMMANDS, CONTROLLER_REMOTES, Keys};
 pub use tracer::Tracer;
+pub use wired::{BOTH_FAMILIES, door};
 
 use crate::failure::{OrFail, Step};
 use crate::node::run_in;

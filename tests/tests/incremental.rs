@@ -4,37 +4,13 @@
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-use podwire_tests::Pod;
-use podwire_tests::apiserver::{ApiServer, pod_on};
+use podwire_tests::apiserver::ApiServer;
 use podwire_tests::controller::Controller;
 use podwire_tests::ovn::{Central, OvnNode};
-use serde_json::{Value, json};
+use serde_json::json;
 
 /// How often each is done: a run that has another cause is one of many.
 const TIMES: u64 = 10;
-const NETWORKS: &str = "k8s.ovn.org/pod-networks";
-
-fn object(node: &OvnNode, pod: &Pod<'_>, app: &str) -> Value {
-    let mut object = pod_on(&node.name, pod, json!({}));
-    object["metadata"]["labels"] = json!({ "app": app });
-    object
-}
-
-/// A pod with a label, wired.
-fn wired<'n>(server: &ApiServer, node: &'n OvnNode, name: &str, app: &str) -> (Pod<'n>, IpAddr) {
-    let pod = node.pod(name);
-    server.apply(object(node, &pod, app));
-    let is_there = |pod: &Value| pod["metadata"]["annotations"][NETWORKS].is_string();
-    let object = server.await_object(("Pod", &pod.namespace, name), is_there);
-    let entry = object["metadata"]["annotations"][NETWORKS].as_str();
-    let entry: Value = serde_json::from_str(entry.unwrap()).unwrap();
-    let entry = &entry["default"];
-    let address = entry["ip_addresses"][0].as_str().unwrap();
-    let address = address.split('/').next().unwrap().parse().unwrap();
-    let pod = pod.on_default_network(entry);
-    pod.add().success();
-    (pod, address)
-}
 
 #[test]
 fn a_label_and_a_pod_cost_members_and_no_whole_run_that_ovn_can_avoid() {
@@ -48,8 +24,9 @@ fn a_label_and_a_pod_cost_members_and_no_whole_run_that_ovn_can_avoid() {
     let controller = Controller::start(&central, &server, "one", "");
     controller.await_log("all rows are in sync");
     let agent = node.start_agent(&OvnNode::agent_options());
-    let (web, address) = wired(&server, &node, "web", "web");
-    let (client, client_address) = wired(&server, &node, "client", "other");
+    let (web, addresses) = node.wired(&server, "web", "web");
+    let (client, client_addresses) = node.wired(&server, "client", "other");
+    let (address, client_address) = (addresses[0], client_addresses[0]);
     server.apply(json!({
         "apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy",
         "metadata": { "namespace": web.namespace, "name": "front", "uid": "uid-of-front" },
@@ -59,21 +36,21 @@ fn a_label_and_a_pod_cost_members_and_no_whole_run_that_ovn_can_avoid() {
         },
     }));
     // So that the set has more than one member, and always one.
-    let (_friend, friend_address) = wired(&server, &node, "friend", "front");
+    let (_friend, friend_addresses) = node.wired(&server, "friend", "front");
     let southbound = central.southbound();
     let await_member = |address: IpAddr, until: &str| {
         let condition = json!([["addresses", "includes", address.to_string()]]);
         let waited = southbound.wait("Address_Set", condition, until, &["name"], json!([]));
         waited.unwrap();
     };
-    await_member(friend_address, "!=");
+    await_member(friend_addresses[0], "!=");
     central.sync();
 
     let (northd, ovn_controller) = (central.northd_runs(), node.controller_runs());
     for time in 0..=TIMES {
         let is_front = time % 2 == 0;
         let app = if is_front { "front" } else { "other" };
-        server.apply(object(&node, &client, app));
+        server.apply(node.labelled(&client, app));
         await_member(client_address, if is_front { "!=" } else { "==" });
     }
     // Until its flows are in force.
@@ -102,7 +79,7 @@ fn a_label_and_a_pod_cost_members_and_no_whole_run_that_ovn_can_avoid() {
 
     let (northd, ovn_controller) = (central.northd_runs(), node.controller_runs());
     for time in 0..TIMES {
-        let (pod, _) = wired(&server, &node, &format!("pod-{time}"), "front");
+        let (pod, _) = node.wired(&server, &format!("pod-{time}"), "front");
         pod.del().success();
         server.delete(&pod.namespace, &pod.name);
     }

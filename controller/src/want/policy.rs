@@ -235,6 +235,8 @@ pub fn namespace(namespace: &str, directions: &BTreeSet<Direction>) -> Vec<Row> 
         };
         add("defaultDeny", ("drop", DROP), "");
         let more = always(direction, &HAIRPIN);
+        // Without any rule that is `allow-related` and any load balancer, a switch follows no
+        // connections, and a drop of what its pods send takes their answers, too.
         add("alwaysAllow", ("allow-related", DROP + 1), &more);
     }
     rows

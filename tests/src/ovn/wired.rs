@@ -1,0 +1,99 @@
+//! Nodes that `podwire node run` keeps, and pods, with what podwire-controller gave them.
+
+use std::net::IpAddr;
+
+use serde_json::{Value, json};
+
+use super::{CENTRAL_ADDRESS, Central, OvnNode};
+use crate::apiserver::{self, ApiServer, pod_on};
+use crate::words::Words as _;
+use crate::{NodeRun, Pod};
+
+const NETWORKS: &str = "k8s.ovn.org/pod-networks";
+/// What a node role tells the others, once its door is there.
+const DOOR_MAC: &str = "k8s.ovn.org/podwire-door-mac";
+/// Both families, for podwire-controller.
+pub const BOTH_FAMILIES: &str = "--cluster-subnets 10.244.0.0/16/24,fd00:10:244::/48/64";
+
+impl OvnNode {
+    /// Makes a [`Central::bare_node`] a part of the cluster, in both families.
+    #[track_caller]
+    pub fn join(&self, central: &Central, server: &ApiServer) -> NodeRun {
+        let name = &*self.name;
+        let mut object = apiserver::node(name, &self.tunnel_address());
+        let v6 = json!({ "type": "InternalIP", "address": self.underlay_ipv6() });
+        let addresses = object["status"]["addresses"].as_array_mut();
+        addresses.into_iter().for_each(|it| it.push(v6.clone()));
+        server.apply(object);
+        let run = NodeRun::start(self, self.joining("run", server));
+        central.await_chassis(name);
+        central.await_up(&format!("k8s-{name}"), true);
+        run
+    }
+
+    /// The arguments of `podwire node` for [`Self::join`].
+    pub fn joining(&self, verb: &str, server: &ApiServer) -> Vec<String> {
+        let line = format!(
+            "node {verb} --mode ovn --node-name {} --interface {} --cluster-subnet 10.244.0.0/16 \
+             --cluster-subnet fd00:10:244::/48 --service-cidr 10.96.0.0/16 \
+             --service-cidr fd00:96::/112 --ovn-remote tcp:{CENTRAL_ADDRESS}:6642 \
+             --k8s-apiserver {}",
+            self.name,
+            self.uplink(),
+            server.url()
+        );
+        line.words()
+    }
+
+    /// Waits until this node leads clients to the doors of these others.
+    #[track_caller]
+    pub fn await_doors(&self, server: &ApiServer, run: &NodeRun, others: &[&str]) {
+        let mut changes = 1;
+        for &other in others {
+            let is_there = |node: &Value| !door(node).unwrap_or_default().is_empty();
+            let object = server.await_object(("Node", "", other), is_there);
+            let mac = door(&object).unwrap_or_default();
+            while !self
+                .run("nft", "list table netdev podwire-door")
+                .contains(mac)
+            {
+                let changed = "changed with the machine: nftables table netdev podwire-door";
+                run.await_log(changed, changes);
+                changes += 1;
+            }
+        }
+    }
+
+    /// A pod of this node in the API, with the label `app`.
+    pub fn labelled(&self, pod: &Pod<'_>, app: &str) -> Value {
+        let mut object = pod_on(&self.name, pod, json!({}));
+        object["metadata"]["labels"] = json!({ "app": app });
+        object
+    }
+
+    /// A pod with this label, wired as the controller says; and its addresses.
+    ///
+    /// # Panics
+    /// It got no address, or its ADD failed.
+    #[track_caller]
+    pub fn wired(&self, server: &ApiServer, name: &str, app: &str) -> (Pod<'_>, Vec<IpAddr>) {
+        let pod = self.pod(name);
+        server.apply(self.labelled(&pod, app));
+        let is_there = |pod: &Value| pod["metadata"]["annotations"][NETWORKS].is_string();
+        let object = server.await_object(("Pod", &pod.namespace, name), is_there);
+        let entry = object["metadata"]["annotations"][NETWORKS].as_str();
+        let entry: Value = serde_json::from_str(entry.unwrap_or_default()).unwrap_or_default();
+        let entry = &entry["default"];
+        let addresses = entry["ip_addresses"].as_array().into_iter().flatten();
+        let address = |it: &Value| it.as_str()?.split('/').next()?.parse().ok();
+        let addresses = addresses.filter_map(address).collect();
+        let pod = pod.on_default_network(entry);
+        pod.add().success();
+        (pod, addresses)
+    }
+}
+
+/// What a Node says of its door.
+pub fn door(node: &Value) -> Option<&str> {
+    node["metadata"]["annotations"][DOOR_MAC].as_str()
+}
