@@ -64,6 +64,11 @@ impl Mac {
         Self([0x02, bytes[0], bytes[1], bytes[2], bytes[3], bytes[4]])
     }
 
+    /// Its bytes, in the order of its text.
+    pub fn bytes(self) -> [u8; 6] {
+        self.0
+    }
+
     /// Whether it belongs to an IP address.
     pub fn is_derived(self) -> bool {
         self.0.starts_with(&[0x0a, 0x58])

@@ -12,6 +12,8 @@ pub const MANAGEMENT_MAC: &str = "k8s.ovn.org/node-mgmt-port-mac-address";
 pub const ENCAP_IPS: &str = "k8s.ovn.org/node-encap-ips";
 /// A node's gateway, by network.
 pub const GATEWAY: &str = "k8s.ovn.org/l3-gateway-config";
+/// The MAC address of a node's door, which podwire's nodes use; empty while it has none.
+pub const DOOR_MAC: &str = "k8s.ovn.org/podwire-door-mac";
 /// A node's own addresses.
 pub const HOST_ADDRESSES: &str = "k8s.ovn.org/host-addresses";
 /// The same with prefix lengths.

@@ -21,6 +21,11 @@ pub(crate) fn management_port(node: &str) -> String {
     format!("k8s-{node}")
 }
 
+/// The port of a node's door.
+pub(crate) fn door_port(node: &str) -> String {
+    format!("podwire-door-{node}")
+}
+
 /// A pod's port, which is also its iface-id.
 pub(crate) fn pod_port((namespace, name): &ObjectName) -> String {
     format!("{namespace}_{name}")

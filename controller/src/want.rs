@@ -22,6 +22,9 @@ pub use service::{NODE_SWITCH, service};
 
 /// The router that joins all nodes.
 pub const ROUTER: &str = "ovn_cluster_router";
+/// The switch by which nodes pass on what came from outside for another node's pods, with its
+/// source. No node has this name.
+pub const DOORS: &str = "podwire_doors";
 /// The load balancers of all switches.
 pub const GROUP: &str = "clusterLBGroup";
 
@@ -103,6 +106,7 @@ pub fn cluster() -> Vec<Row> {
         protect::row(),
         router.protected(),
         Row::new(Table::LoadBalancerGroup, GROUP),
+        Row::new(Table::LogicalSwitch, DOORS),
     ];
     rows.extend(policy::nodes());
     rows
@@ -120,6 +124,8 @@ pub fn node(name: &str, node: &Node, subnets: &[IpNet], connections: u32) -> Vec
     let to_switch = names::router_port(name);
     let management: Vec<IpAddr> = router(2).map(|address| address.addr()).collect();
     let management_mac = node.mac.unwrap_or_else(|| mac(nth(*first, 2).addr()));
+    // Nodes tell each other by it, and it has no IP address.
+    let door = mac(nth(*first, 2).addr()).to_string();
     let mut switch = Row::new(Table::LogicalSwitch, name)
         .set(
             "other_config",
@@ -149,6 +155,11 @@ pub fn node(name: &str, node: &Node, subnets: &[IpNet], connections: u32) -> Vec
             )
             .set("options", Value::map::<&str, &str>([]))
             .under(Table::LogicalSwitch, name, "ports"),
+        Row::new(Table::LogicalSwitchPort, names::door_port(name))
+            .set("type", "")
+            .set("addresses", &*door)
+            .set("port_security", &*door)
+            .under(Table::LogicalSwitch, DOORS, "ports"),
     ];
     // It keeps the datapaths of other nodes out of this node's ovn-controller.
     rows.extend(node.chassis.iter().map(|chassis| {

@@ -10,13 +10,14 @@ use kube::api::{ObjectMeta, Patch};
 use kube::{Api, Client, ResourceExt as _};
 use podwire_apiserver::{is_too_late, patch_status, with_causes};
 use podwire_cluster::annotations::{
-    ENCAP_IPS, GATEWAY, HOST_ADDRESSES, HOST_CIDRS, MANAGEMENT_MAC, MANAGEMENT_MACS, NODE_CHASSIS,
-    PRIMARY_ADDRESS,
+    DOOR_MAC, ENCAP_IPS, GATEWAY, HOST_ADDRESSES, HOST_CIDRS, MANAGEMENT_MAC, MANAGEMENT_MACS,
+    NODE_CHASSIS, PRIMARY_ADDRESS,
 };
 use podwire_cluster::networks;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
+use crate::LINK;
 use crate::cluster::ApiNode;
 use crate::items::{ENCAP_IP, Item};
 use crate::look::Look;
@@ -25,13 +26,14 @@ use crate::look::Look;
 const DEADLINE: Duration = Duration::from_secs(10);
 
 /// Annotations with one value.
-const WHOLE: [&str; 6] = [
+const WHOLE: [&str; 7] = [
     NODE_CHASSIS,
     MANAGEMENT_MAC,
     ENCAP_IPS,
     HOST_ADDRESSES,
     HOST_CIDRS,
     PRIMARY_ADDRESS,
+    DOOR_MAC,
 ];
 /// Annotations with an entry for each network; those of others stay.
 const BY_NETWORK: [&str; 2] = [MANAGEMENT_MACS, GATEWAY];
@@ -44,8 +46,8 @@ pub(crate) struct Announced {
     entries: BTreeMap<&'static str, Value>,
 }
 
-/// The annotations of a node that is set up.
-pub(crate) fn annotations(look: &Look) -> Announced {
+/// The annotations of a node that is set up, with those it has.
+pub(crate) fn annotations(look: &Look, node: &ApiNode) -> Announced {
     let actual = &look.actual;
     let mut all = BTreeMap::new();
     // The profile has no gateway router: the host routes.
@@ -54,12 +56,20 @@ pub(crate) fn annotations(look: &Look) -> Announced {
         all.insert(NODE_CHASSIS, chassis.to_owned());
     }
     let port = look.plan.items.iter().find_map(|item| match item {
-        Item::Port(port) => Some(port),
+        Item::Port(port) if port.link == LINK => Some(port),
         _ => None,
     });
     if let Some(port) = port {
         all.insert(MANAGEMENT_MAC, port.mac.clone());
         entries.insert(MANAGEMENT_MACS, json!(port.mac));
+    }
+    // Other nodes send by a door only while this says that it is there.
+    match look.door() {
+        Some(mac) => drop(all.insert(DOOR_MAC, mac.to_owned())),
+        None if node.annotations.contains_key(DOOR_MAC) => {
+            drop(all.insert(DOOR_MAC, String::new()))
+        }
+        None => {}
     }
     if let Some(ips) = actual.key(ENCAP_IP) {
         let ips: Vec<&str> = ips.split(',').collect();

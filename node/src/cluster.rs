@@ -8,10 +8,11 @@ use ipnet::IpNet;
 use podwire_cluster::service::{Service, Slice, parsed};
 use podwire_cluster::{Name, ObjectName, Slices, api};
 
-/// A Node: this one and, in plain mode, the others.
+/// A Node: this one or another.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct ApiNode {
     pub(crate) uid: String,
+    /// Those with names of ovn-kubernetes.
     pub(crate) annotations: BTreeMap<String, String>,
     pub(crate) pod_cidrs: Vec<IpNet>,
     /// InternalIPs.
@@ -97,7 +98,13 @@ impl From<&api::Node> for ApiNode {
     fn from(node: &api::Node) -> Self {
         Self {
             uid: node.metadata.uid.clone(),
-            annotations: node.metadata.annotations.clone(),
+            annotations: node
+                .metadata
+                .annotations
+                .iter()
+                .filter(|(key, _)| key.starts_with("k8s.ovn.org/"))
+                .map(|(key, value)| (key.clone(), value.clone()))
+                .collect(),
             pod_cidrs: parsed(node.spec.all_pod_cidrs()),
             addresses: parsed(node.status.internal_ips()),
         }

@@ -189,12 +189,17 @@ impl Wanted {
             let mut given = Given::default();
             loop {
                 let missing = match settings.follow(&watch.cluster, &mut given) {
-                    Ok(_) => break,
+                    Ok(_) if watch.cluster.nodes.is_listed => break,
+                    Ok(_) => None,
                     Err(FollowError::Invalid(error)) => return Err(error.into()),
-                    Err(FollowError::Missing(missing)) => missing,
+                    Err(FollowError::Missing(missing)) => Some(missing),
                 };
-                let told = timeout_at(deadline, watch.changed()).await;
-                told.map_err(|_| Failure::Api { missing })?;
+                match (timeout_at(deadline, watch.changed()).await, missing) {
+                    (Ok(()), _) => {}
+                    // The flags suffice.
+                    (Err(_), None) => break,
+                    (Err(_), Some(missing)) => return Err(Failure::Api { missing }),
+                }
             }
             *settings = settings.with(&given);
             api = Some(watch.client);

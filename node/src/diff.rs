@@ -12,6 +12,12 @@ pub(crate) struct Finding {
     pub(crate) state: State,
 }
 
+impl Finding {
+    pub(crate) fn is_well(&self) -> bool {
+        matches!(self.state, State::Well { .. })
+    }
+}
+
 /// One change of the machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Step {

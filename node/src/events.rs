@@ -35,7 +35,7 @@ use firewall::FirewallNotices;
 use crate::PROTOCOL;
 use crate::actual::gateway;
 use crate::firewalld::Signals;
-use crate::items::destination;
+use crate::items::{destination, is_to_door};
 use crate::overlap::overlap;
 use crate::wire::{attributes, messages};
 
@@ -113,6 +113,8 @@ impl Events {
             MulticastGroup::Ipv6Ifaddr,
             MulticastGroup::Ipv4Route,
             MulticastGroup::Ipv6Route,
+            MulticastGroup::Ipv4Rule,
+            MulticastGroup::Ipv6Rule,
         ];
         let (connection, _, kernel) = rtnetlink::new_multicast_connection(&groups)?;
         tokio::spawn(connection);
@@ -263,6 +265,7 @@ fn concerns(message: &NetlinkMessage<RouteNetlinkMessage>, links: &Links) -> boo
                 || it.attributes.iter().any(is_of)
                 || destination(it).is_some_and(is_in)
         }
+        RouteNetlinkMessage::NewRule(it) | RouteNetlinkMessage::DelRule(it) => is_to_door(it),
         _ => false,
     }
 }

@@ -4,6 +4,8 @@
 //! Each rule has a digest of its text as a comment. It identifies changed, missing and foreign
 //! rules, however nft prints the text.
 
+mod door;
+
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
@@ -12,18 +14,32 @@ use podwire_cluster::address::management;
 use serde::{Deserialize, Serialize};
 
 use crate::LINK;
-use crate::settings::Settings;
+use crate::settings::{Door, Settings};
 
 /// The table's family and name.
 pub(crate) const NAME: &str = "inet podwire-node";
 
-/// The table as it should be.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// The same of the table for what leaves by the door.
+pub(crate) const DOOR: &str = "netdev podwire-door";
+
+/// The bit of a packet's mark that leads it by the door. Kubernetes' own programs use the lower
+/// half.
+pub(crate) const BY_DOOR: u32 = 0x0100_0000;
+
+/// A table as it should be.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Table {
+    /// Its family and name, which older journals don't have.
+    #[serde(default = "node_table")]
+    pub(crate) name: String,
     /// Base chains, each with its hook.
     pub(crate) chains: Vec<(String, String)>,
     /// Rules: their chain and text, in order.
     pub(crate) rules: Vec<(String, String)>,
+}
+
+fn node_table() -> String {
+    NAME.to_owned()
 }
 
 /// Ports of nodes that are not for pods: protocol and number.
@@ -37,8 +53,22 @@ pub(crate) struct Guarded {
 }
 
 impl Table {
-    /// The table of the profile *routed*.
-    pub(crate) fn routed(settings: &Settings, guarded: &Guarded) -> Self {
+    /// Without any rule.
+    pub(crate) fn named(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            chains: Vec::new(),
+            rules: Vec::new(),
+        }
+    }
+
+    /// The name, if it is one of podwire's tables.
+    pub(crate) fn known(&self) -> Option<&'static str> {
+        [NAME, DOOR].into_iter().find(|name| self.name == *name)
+    }
+
+    /// The table of the profile *routed*; with a door, `doors` are those of the other nodes.
+    pub(crate) fn routed(settings: &Settings, guarded: &Guarded, doors: Option<&[Door]>) -> Self {
         let (subnets, of_family) = (&settings.node_subnets, pods(settings));
         let (mut rules, mut forged, mut forwarded) = (Vec::new(), Vec::new(), Vec::new());
         for subnet in subnets {
@@ -71,8 +101,12 @@ impl Table {
             // Policies believe these addresses. What of them another link leads to, as a VPN's, is
             // not the pods'.
             let nets = of_family(v4);
+            let links = match doors {
+                Some(_) => format!("{{ \"{LINK}\", \"{}\" }}", crate::DOOR),
+                None => format!("\"{LINK}\""),
+            };
             forged.push(format!(
-                "iifname != \"{LINK}\" {ip} saddr {{ {nets} }} fib saddr oifname \"{LINK}\" \
+                "iifname != {links} {ip} saddr {{ {nets} }} fib saddr oifname \"{LINK}\" \
                  counter drop"
             ));
             // That address is this host's alone.
@@ -81,10 +115,14 @@ impl Table {
                 format!("oifname \"{LINK}\" {ip} saddr {management} counter drop"),
             ));
         }
+        forged.extend(doors.and_then(door::zones));
         let mut table = Self::postrouting(rules);
         // Before node ports are translated, and connections tracked.
         table.chain("prerouting", "filter hook prerouting priority raw", forged);
         table.rules.extend(forwarded);
+        if let Some(doors) = doors {
+            table.by_door(subnets, doors);
+        }
         let to_pods = format!("oifname \"{LINK}\"");
         table.guard(guarded, &[to_pods], &[format!("iifname \"{LINK}\"")]);
         table
@@ -145,7 +183,7 @@ impl Table {
     }
 
     fn postrouting(rules: Vec<String>) -> Self {
-        let mut table = Self::default();
+        let mut table = Self::named(NAME);
         table.chain("postrouting", "nat hook postrouting priority srcnat", rules);
         table
     }
@@ -166,8 +204,9 @@ impl Table {
 
     /// The script that re-creates the table in one transaction.
     pub(crate) fn script(&self) -> String {
-        let mut script = delete(NAME);
-        let _ = writeln!(script, "table {NAME} {{");
+        let name = &self.name;
+        let mut script = delete(name);
+        let _ = writeln!(script, "table {name} {{");
         for (chain, hook) in &self.chains {
             let _ = writeln!(
                 script,

@@ -6,6 +6,7 @@
 //! its mark. Each line is one step, in JSON. A line without its end was cut off when the process
 //! ended, before its step began.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -14,6 +15,7 @@ use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 use tracing::warn;
 
+use crate::firewall;
 use crate::items::Undo;
 
 /// The journal of this machine. While it is locked, no other podwire process changes the machine.
@@ -21,8 +23,9 @@ use crate::items::Undo;
 pub(crate) struct Journal {
     directory: PathBuf,
     undos: Vec<Undo>,
-    /// The digest of podwire's nftables table, as nft listed it after podwire wrote it.
-    table: Option<String>,
+    /// The digests of podwire's nftables tables by name, as nft listed them after podwire wrote
+    /// them.
+    tables: BTreeMap<&'static str, String>,
     /// None for a reader.
     lock: Option<Flock<File>>,
     /// Number of files written or removed.
@@ -53,7 +56,8 @@ pub(crate) enum JournalError {
 }
 
 const FILE: &str = "journal";
-const TABLE: &str = "table";
+/// The file of each table's digest.
+const TABLES: [(&str, &str); 2] = [(firewall::NAME, "table"), (firewall::DOOR, "door")];
 
 impl Journal {
     /// Reads the entries, without a lock.
@@ -79,7 +83,12 @@ impl Journal {
         Ok(Self {
             directory: directory.to_owned(),
             undos,
-            table: fs::read_to_string(directory.join(TABLE)).ok(),
+            tables: TABLES
+                .iter()
+                .filter_map(|(name, file)| {
+                    Some((*name, fs::read_to_string(directory.join(file)).ok()?))
+                })
+                .collect(),
             lock: None,
             writes: 0,
         })
@@ -141,24 +150,38 @@ impl Journal {
         if length != complete.len() as u64 {
             warn!("the role's record was removed or cut off, and is written again");
             fs::write(&path, &complete).map_err(failed("write", &path))?;
-            self.record_table(self.table.clone());
+            for (name, digest) in self.tables.clone() {
+                self.record_table(name, Some(digest));
+            }
         }
         Ok(())
     }
 
-    pub(crate) fn table(&self) -> Option<&String> {
-        self.table.as_ref()
+    pub(crate) fn table(&self, name: &str) -> Option<&String> {
+        self.tables.get(name)
     }
 
-    /// Records the digest of podwire's nftables table, or that it is not known.
-    pub(crate) fn record_table(&mut self, digest: Option<String>) {
-        let file = self.directory.join(TABLE);
+    pub(crate) fn tables(&self) -> &BTreeMap<&'static str, String> {
+        &self.tables
+    }
+
+    /// Records the digest of one of podwire's nftables tables, or that it is not known.
+    pub(crate) fn record_table(&mut self, name: &'static str, digest: Option<String>) {
+        let file = TABLES.iter().find(|(of, _)| *of == name);
+        let file = file.map(|(_, file)| self.directory.join(file));
         // Without a record, the rules' comments are compared.
-        let _ = match &digest {
-            Some(digest) => fs::write(file, digest),
-            None => fs::remove_file(file),
+        let _ = match (file, digest) {
+            (Some(file), Some(digest)) => {
+                let written = fs::write(file, &digest);
+                self.tables.insert(name, digest);
+                written
+            }
+            (Some(file), None) => {
+                self.tables.remove(name);
+                fs::remove_file(file)
+            }
+            (None, _) => Ok(()),
         };
-        self.table = digest;
     }
 
     pub(crate) fn directory(&self) -> &Path {
@@ -211,7 +234,9 @@ impl Journal {
             }
             _ => self.undos.clear(),
         }
-        self.record_table(None);
+        for (name, _) in TABLES {
+            self.record_table(name, None);
+        }
         crate::record::forget(&self.directory);
         self.writes += 1;
         Ok(())

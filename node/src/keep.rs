@@ -13,6 +13,7 @@ use tracing::warn;
 use crate::apply::{Counts, Failure, Machine, Moving};
 use crate::diff::{self, Finding, Step};
 use crate::events::{Changes, Events, Links};
+use crate::firewall::Table;
 use crate::items::{Actual, Bridge, File, Item, State, SwitchSeen, Tables, Undo};
 use crate::journal::{Journal, JournalError};
 use crate::look::{Connections, Goal, Look, LookError};
@@ -20,7 +21,7 @@ use crate::moved::{Moved, MovedError};
 use crate::plan::{AGENT_FILE, Conflict};
 use crate::preflight::Preflight;
 use crate::settings::{Mode, Places, Settings};
-use crate::{LINK, TUNNEL};
+use crate::{LINK, LINKS};
 
 pub(crate) use mover::Mover;
 
@@ -221,7 +222,7 @@ impl Node {
         let deadline = Instant::now() + OTHERS_LIMIT;
         let look = self.look().await?;
         let removes_port = |step: &Step| match step {
-            Step::Remove(Item::Port(_)) => true,
+            Step::Remove(Item::Port(port)) => port.link == LINK,
             Step::Remove(Item::File(File { path, .. })) => path == AGENT_FILE,
             _ => false,
         };
@@ -236,7 +237,10 @@ impl Node {
             let mut noted = self.machine.journal.undos().iter();
             let left = noted.find_map(|undo| {
                 let (link, has_row) = match undo {
-                    Undo::Made(Item::Port(_)) => (LINK, switch.port.is_some()),
+                    Undo::Made(Item::Port(port)) => {
+                        let link = port.link.as_str();
+                        (link, switch.ports.contains_key(link))
+                    }
                     Undo::Made(Item::Bridge(Bridge { name, .. })) => {
                         (name.as_str(), switch.bridges.contains_key(name))
                     }
@@ -314,14 +318,14 @@ impl Node {
         let bridge = settings.map(|settings| settings.bridge.as_str());
         let others = planned.chain(bridge).chain(look.plan.uplink.as_deref());
         let others = others.chain(settings.and_then(|it| it.gateway()));
-        let names = others.clone().chain([LINK, TUNNEL]);
+        let names = others.clone().chain(LINKS);
         self.events.links_are(Links {
             names: names.map(str::to_owned).collect(),
-            own: [LINK, TUNNEL].into_iter().filter_map(index).collect(),
+            own: LINKS.into_iter().filter_map(index).collect(),
             others: others.filter_map(index).collect(),
             networks: settings.map(Settings::networks).unwrap_or_default(),
         });
-        self.tables = Some((look.actual.table.clone(), look.actual.services));
+        self.tables = Some((look.actual.tables.clone(), look.actual.services));
         let asks = look.plan.asks_southbound;
         if asks != self.connections.southbound.is_some() {
             let settings = settings.filter(|_| asks).cloned();
@@ -334,14 +338,20 @@ impl Node {
         Ok(look)
     }
 
-    /// Records how nft lists the table that podwire has just written.
+    /// Records how nft lists the tables that podwire has just written.
     fn record_table(&mut self, look: &Look) {
-        let well = look.findings.iter().any(|finding| {
-            matches!(finding.item, Item::Table(_)) && finding.state == State::Well { ours: true }
-        });
+        let well = look
+            .findings
+            .iter()
+            .filter_map(|finding| match &finding.item {
+                Item::Table(table) if finding.state == (State::Well { ours: true }) => Some(table),
+                _ => None,
+            });
         let journal = &mut self.machine.journal;
-        if let (true, None, Some(seen)) = (well, journal.table(), &look.actual.table) {
-            journal.record_table(Some(seen.digest.clone()));
+        for name in well.filter_map(Table::known) {
+            if let (None, Some(seen)) = (journal.table(name), look.actual.tables.get(name)) {
+                journal.record_table(name, Some(seen.digest.clone()));
+            }
         }
     }
 
@@ -398,7 +408,13 @@ impl Node {
         };
         if steps.iter().any(of_table) {
             self.tables = None;
-            self.machine.journal.record_table(None);
+        }
+        for step in steps {
+            if let Item::Table(table) = step.item()
+                && let Some(name) = table.known()
+            {
+                self.machine.journal.record_table(name, None);
+            }
         }
         self.machine.apply(steps, actual).await
     }

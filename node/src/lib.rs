@@ -64,9 +64,16 @@ pub use role::{DIRECTORY, Role, role};
 /// ovn-kubernetes and its tools use.
 const LINK: &str = "ovn-k8s-mp0";
 
+/// The link by which this node passes on what comes from outside for other nodes' pods, with its
+/// source (docs/decisions/0147).
+const DOOR: &str = "podwire-door";
+
 /// The bridge with the tunnels to other nodes in plain mode, and the link by which the host reaches
 /// it.
 const TUNNEL: &str = "podwire-tun";
+
+/// podwire's links to pods and to other nodes.
+const LINKS: [&str; 3] = [LINK, DOOR, TUNNEL];
 
 /// The gateway bridge, and the link that has the NIC's addresses then.
 const GATEWAY: &str = "br-ex";

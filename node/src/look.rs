@@ -9,12 +9,14 @@ use podwire_ovs::client::{Client, ClientConfig, WaitError};
 use podwire_ovs::vswitch::DATABASE;
 use tokio::time::Instant;
 
+use crate::DOOR;
 use crate::actual::{ReadError, UNITS, switch, watched_tables};
 use crate::diff::{self, Finding};
 use crate::firewalld::{Firewalld, Rule};
 use crate::items::{Actual, File, Item, SwitchSeen, Sysctl, Tables, Undo, UplinkSeen};
 use crate::journal::Journal;
 use crate::moved::{Moved, MovedError};
+use crate::nft;
 use crate::overlap::InUse;
 use crate::plan::{Plan, boot_file, drop_in};
 use crate::servers::{Server, addresses, database, name_servers};
@@ -58,6 +60,21 @@ pub(crate) struct Look {
     pub(crate) actual: Actual,
     pub(crate) plan: Plan,
     pub(crate) findings: Vec<Finding>,
+}
+
+impl Look {
+    /// The MAC address of the door, if all that it takes is there.
+    pub(crate) fn door(&self) -> Option<&str> {
+        let port = self.actual.switch.ports.get(DOOR)?;
+        let mut findings = self.findings.iter();
+        let is_whole = findings.all(|it| !it.item.is_of_door() || it.is_well());
+        let mut items = self.plan.items.iter();
+        let mac = items.find_map(|item| match item {
+            Item::Port(port) if port.link == DOOR => Some(port.mac.as_str()),
+            _ => None,
+        });
+        mac.filter(|_| port.is_installed && is_whole)
+    }
 }
 
 /// The connections that a look needs.
@@ -201,7 +218,10 @@ impl Connections {
         let links = (interface, &*holds);
         let actual = Actual::all(client, southbound, firewalld, handle, links, known);
         let mut actual = actual.await?;
-        actual.recorded_table = journal.table().cloned();
+        if settings.is_some_and(|settings| settings.doors.is_some()) {
+            actual.has_egress = nft::has_egress().await;
+        }
+        actual.recorded_tables = journal.tables().clone();
         actual.moved = moved;
         let journal = journal.undos();
         let kept = goal.uplink.clone().or_else(|| actual.tunnels_link());

@@ -7,6 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use serde_json::{Map, Value};
 use tokio::io::AsyncWriteExt as _;
 use tokio::process::Command;
+use tokio::sync::OnceCell;
 
 /// Why nft failed.
 #[derive(Debug, thiserror::Error)]
@@ -122,6 +123,15 @@ pub(crate) async fn run(what: &'static str, script: &str) -> Result<(), NftError
 /// Whether nft and the kernel would take a script. Nothing is changed.
 pub(crate) async fn check(what: &'static str, script: &str) -> Result<(), NftError> {
     nft(what, &["-c", "-f", "-"], script, false).await.map(drop)
+}
+
+/// Whether nft and the kernel have a hook for what a link sends (Linux 5.16).
+pub(crate) async fn has_egress() -> bool {
+    static HAS: OnceCell<bool> = OnceCell::const_new();
+    let chain = "chain out {\ntype filter hook egress device \"lo\" priority 0;\n}";
+    let script = format!("table netdev podwire-check {{\n{chain}\n}}\n");
+    let has = || async { check("a hook", &script).await.is_ok() };
+    *HAS.get_or_init(has).await
 }
 
 /// Runs nft and returns what it printed.

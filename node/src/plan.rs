@@ -2,6 +2,7 @@
 
 mod bridged;
 mod conflicts;
+mod door;
 mod firewalld;
 
 mod guarded;
@@ -19,7 +20,7 @@ use crate::items::{
     Sysctl, TunnelPort,
 };
 use crate::settings::{Mode, Settings, least_mtu};
-use crate::{LINK, MAPPING};
+use crate::{DOOR, LINK, MAPPING};
 
 pub(crate) use bridged::boot_file;
 pub(crate) use conflicts::Conflict;
@@ -93,14 +94,23 @@ impl Plan {
         let own_mac = mac(addresses[0].addr()).to_string();
         let router_mac = mac(gateway(&settings.node_subnets[0])).to_string();
         plan.items.push(Item::Port(Port {
+            link: LINK.to_owned(),
             bridge: settings.bridge.clone(),
             iface_id: format!("k8s-{}", settings.node_name),
-            mac: own_mac,
+            mac: own_mac.clone(),
             mtu,
         }));
         plan.ipv6_on(settings, LINK);
         plan.learn_nothing(LINK, actual);
-        plan.forward(settings, &uplink, &[LINK, &uplink.link], actual);
+        let door = door::is_possible(settings, actual);
+        let links: &[&str] = match door {
+            true => &[LINK, DOOR, &uplink.link],
+            false => &[LINK, &uplink.link],
+        };
+        if door {
+            plan.door_link(settings, actual, own_mac, mtu);
+        }
+        plan.forward(settings, &uplink, links, actual);
         plan.items.push(LinkUp(LINK.to_owned()).into());
         let addresses = addresses.into_iter().map(Address);
         plan.items.extend(addresses.map(Item::Address));
@@ -127,7 +137,8 @@ impl Plan {
             }
         }
         let guarded = guarded::with_ovn(settings, actual);
-        let table = Table::routed(settings, &guarded);
+        let doors = door.then(|| plan.doors(settings, actual));
+        let table = Table::routed(settings, &guarded, doors);
         plan.items.push(Item::Table(table));
         plan.uplink = Some(uplink.link.clone());
         plan.verdict = vec![

@@ -312,7 +312,7 @@ impl Reconciler<'_> {
         let Some(node) = watch.cluster.nodes.objects.get(&settings.node_name) else {
             return troubles;
         };
-        let wanted = announce::annotations(look);
+        let wanted = announce::annotations(look, node);
         // Until the watch reports what was written, the Node looks as before.
         let announced = (node.clone(), wanted);
         if self.announced.as_ref() != Some(&announced) && self.writing.is_empty() {

@@ -1,16 +1,18 @@
 //! The settings from the command line and the environment, checked before anything else.
 
 mod args;
+mod doors;
 mod follow;
 mod nets;
 mod ovn;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::path::PathBuf;
 
 use clap::ValueEnum;
 use ipnet::IpNet;
+use podwire_cluster::address::Mac;
 pub(crate) use podwire_daemon::settings::{Mode, SettingsError};
 use podwire_daemon::settings::{bad, node_name};
 use podwire_ovs::client::{Remote, TlsKeys};
@@ -31,6 +33,16 @@ pub(crate) struct Peer {
     pub(crate) addresses: Vec<IpAddr>,
 }
 
+/// With OVN, another node by whose door its pods are reached with the source of the packet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Door {
+    pub(crate) mac: Mac,
+    /// At least one; at most one of each family.
+    pub(crate) subnets: Vec<IpNet>,
+    /// The node's own.
+    pub(crate) addresses: BTreeSet<IpAddr>,
+}
+
 /// The goal for the node: the flags and, by [`Settings::with`], what the API server has said.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Settings {
@@ -44,6 +56,8 @@ pub(crate) struct Settings {
     pub(crate) origins: BTreeMap<&'static str, String>,
     /// In plain mode.
     pub(crate) peers: Vec<Peer>,
+    /// With OVN; none without the Kubernetes API, which tells of them.
+    pub(crate) doors: Option<Vec<Door>>,
     /// In plain mode: whether to use tunnels even to peers on the same network.
     pub(crate) always_tunnel: bool,
     pub(crate) cluster_subnets: Vec<IpNet>,
@@ -155,6 +169,7 @@ impl SettingsArgs {
             origins: BTreeMap::new(),
             node_subnets,
             peers: Vec::new(),
+            doors: None,
             always_tunnel: self.always_tunnel,
             cluster_subnets,
             service_cidrs,

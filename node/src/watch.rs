@@ -27,7 +27,7 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Follows while it lives: in plain mode the Nodes, otherwise its own Node and services.
+    /// Follows while it lives: the Nodes and, with OVN, services.
     pub(crate) async fn start(
         access: &Access,
         node: &str,
@@ -36,10 +36,6 @@ impl Watch {
         let client = podwire_apiserver::client(access).await?;
         let (sender, changes) = mpsc::channel(QUEUE);
         let mut tasks = JoinSet::new();
-        let nodes = match mode {
-            Mode::Plain => Selection::default(),
-            Mode::Ovn => Selection::named(node),
-        };
         let source = Source {
             component: "podwire-node",
             host: None,
@@ -58,7 +54,7 @@ impl Watch {
             listed: Change::NodesListed,
             absent: None,
         };
-        let nodes = Objects::new(access.clone(), nodes).into_stream();
+        let nodes = Objects::new(access.clone(), Selection::default()).into_stream();
         tasks.spawn(follow.run(nodes, sender.clone(), unread.clone()));
         if mode == Mode::Ovn {
             let follow = Follow {

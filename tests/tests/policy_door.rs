@@ -2,24 +2,23 @@
 //! load balancers' ones, from where, and as whom. The table of docs/policy.md, by connections.
 
 use std::io::{Read as _, Write as _};
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::thread;
 use std::time::Duration;
 
 use podwire_tests::apiserver::{self, ApiServer};
 use podwire_tests::controller::Controller;
-use podwire_tests::ovn::{Central, OvnNode};
-use podwire_tests::{NodeRun, Place, Pod, Words as _};
+use podwire_tests::ovn::{BOTH_FAMILIES, Central, OvnNode};
+use podwire_tests::{Place, Pod};
 use serde_json::{Value, json};
 
-const NETWORKS: &str = "k8s.ovn.org/pod-networks";
 /// The machine outside; the asked node, and the other one.
-const OUTSIDE: &str = "172.31.0.1";
-const NODES: [&str; 2] = ["172.31.0.2", "172.31.0.3"];
+const OUTSIDE: [&str; 2] = ["172.31.0.1", "fd00:31::1"];
+const NODES: [[&str; 2]; 2] = [["172.31.0.2", "fd00:31::2"], ["172.31.0.3", "fd00:31::3"]];
 /// The management port of the asked node.
-const DOOR: &str = "10.244.0.2";
+const DOOR: [&str; 2] = ["10.244.0.2", "fd00:10:244::2"];
 /// What the node gives its own pods that come back by it.
-const NEIGHBOUR: &str = "169.254.169.6";
+const NEIGHBOUR: [&str; 2] = ["169.254.169.6", "fd69::6"];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Client {
@@ -45,6 +44,9 @@ struct Cell {
     is_here: bool,
     /// `externalTrafficPolicy: Local`.
     is_local: bool,
+    /// The family: IPv4 or IPv6.
+    v6: bool,
+    udp: bool,
 }
 
 /// The policies, one after the other.
@@ -61,13 +63,15 @@ fn cells() -> Vec<Cell> {
     let mut cells = Vec::new();
     for client in [Outside, PodHere, PodElsewhere, Host] {
         for way in [NodePort, External, Balancer] {
-            for (is_here, is_local) in [(true, false), (false, false), (true, true), (false, true)]
-            {
+            for number in 0..16 {
+                let bit = |at: u8| number >> at & 1 == 1;
                 cells.push(Cell {
                     client,
                     way,
-                    is_here,
-                    is_local,
+                    is_here: bit(0),
+                    is_local: bit(1),
+                    v6: bit(2),
+                    udp: bit(3),
                 });
             }
         }
@@ -83,12 +87,20 @@ impl Cell {
 
     fn to(self) -> SocketAddr {
         let n = self.number();
-        let text = match self.way {
-            Way::NodePort => format!("{}:{}", NODES[0], 30000 + n),
-            Way::External => format!("203.0.113.{n}:80"),
-            Way::Balancer => format!("203.0.113.{}:80", n + 100),
+        let (address, port) = match self.way {
+            Way::NodePort => (self.of(NODES[0]), 30000 + n),
+            Way::External => (self.of(externals(n).each_ref().map(String::as_str)), 80),
+            Way::Balancer => (
+                self.of(externals(n + 100).each_ref().map(String::as_str)),
+                80,
+            ),
         };
-        text.parse().unwrap()
+        SocketAddr::new(address, port)
+    }
+
+    /// That of its family.
+    fn of(self, both: [&str; 2]) -> IpAddr {
+        both[usize::from(self.v6)].parse().unwrap()
     }
 
     /// Whom the endpoint sees, if nothing is isolated; `own` is the client's address, if it is a
@@ -102,17 +114,23 @@ impl Cell {
         if is_from_outside && self.is_local && !self.is_here {
             return None;
         }
-        let text = match (self.client, self.way) {
+        let both = match (self.client, self.way) {
             // OVN's own load balancers.
             (Client::PodHere | Client::PodElsewhere, Way::External | Way::Balancer) => return own,
             (Client::Host, _) => DOOR,
-            _ if !self.is_here => DOOR,
             (Client::Outside, _) => OUTSIDE,
+            // Nodes are no clients that policies would know, and pods by a node port have theirs.
+            _ if !self.is_here => DOOR,
             (Client::PodElsewhere, _) => NODES[1],
             (Client::PodHere, _) => NEIGHBOUR,
         };
-        Some(text.parse().unwrap())
+        Some(self.of(both))
     }
+}
+
+/// An external address of both families.
+fn externals(n: u16) -> [String; 2] {
+    [format!("203.0.113.{n}"), format!("2001:db8:113::{n}")]
 }
 
 impl Policy {
@@ -125,11 +143,13 @@ impl Policy {
 
     fn object(self) -> Option<Value> {
         let client = json!({ "podSelector": { "matchLabels": { "app": "client" } } });
-        let outside = json!({ "ipBlock": { "cidr": format!("{OUTSIDE}/32") } });
+        let [v4, v6] = OUTSIDE;
+        let outside = [format!("{v4}/32"), format!("{v6}/128")];
+        let outside = outside.map(|cidr| json!({ "ipBlock": { "cidr": cidr } }));
         let (name, ingress) = match self {
             Self::Absent => return None,
             Self::Deny => ("deny", json!([])),
-            Self::AllowOutside => ("outside", json!([{ "from": [outside] }])),
+            Self::AllowOutside => ("outside", json!([{ "from": outside }])),
             Self::AllowPods => ("pods", json!([{ "from": [client] }])),
         };
         Some(json!({
@@ -144,49 +164,15 @@ impl Policy {
 
     /// Whether the endpoint's policies let a source pass.
     fn allows(self, cell: Cell, source: IpAddr, own: Option<IpAddr>) -> bool {
-        let is_of_its_node = cell.is_here && source.to_string() == DOOR;
+        let is_of_its_node = cell.is_here && source == cell.of(DOOR);
         is_of_its_node
             || match self {
                 Self::Absent => true,
                 Self::Deny => false,
-                Self::AllowOutside => source.to_string() == OUTSIDE,
+                Self::AllowOutside => source == cell.of(OUTSIDE),
                 Self::AllowPods => Some(source) == own,
             }
     }
-}
-
-/// A node with `podwire node run`, and its agent.
-fn join(server: &ApiServer, central: &Central, node: &OvnNode) -> NodeRun {
-    let name = &*node.name;
-    server.apply(apiserver::node(name, &node.tunnel_address()));
-    let line = format!(
-        "node run --mode ovn --node-name {name} --interface {} --cluster-subnet 10.244.0.0/16 \
-         --service-cidr 10.96.0.0/16 --ovn-remote tcp:{OUTSIDE}:6642 --k8s-apiserver {}",
-        node.uplink(),
-        server.url()
-    );
-    let run = NodeRun::start(node, line.words());
-    central.await_chassis(name);
-    central.await_up(&format!("k8s-{name}"), true);
-    run
-}
-
-/// A pod with a label, wired.
-fn pod<'n>(server: &ApiServer, node: &'n OvnNode, name: &str, app: &str) -> (Pod<'n>, IpAddr) {
-    let pod = node.pod(name);
-    let mut object = apiserver::pod_on(&node.name, &pod, json!({}));
-    object["metadata"]["labels"] = json!({ "app": app });
-    server.apply(object);
-    let is_there = |pod: &Value| pod["metadata"]["annotations"][NETWORKS].is_string();
-    let object = server.await_object(("Pod", &pod.namespace, name), is_there);
-    let entry = object["metadata"]["annotations"][NETWORKS].as_str();
-    let entry: Value = serde_json::from_str(entry.unwrap()).unwrap();
-    let entry = &entry["default"];
-    let address = entry["ip_addresses"][0].as_str().unwrap();
-    let address = address.split('/').next().unwrap().parse().unwrap();
-    let pod = pod.on_default_network(entry);
-    pod.add().success();
-    (pod, address)
 }
 
 /// Tells each client whom it looks like.
@@ -200,10 +186,34 @@ fn serve(pod: &Pod<'_>, address: IpAddr) {
             let _ = stream.write_all(peer.ip().to_string().as_bytes());
         }
     });
+    let socket = pod
+        .place()
+        .run(|| UdpSocket::bind((address, 8080)))
+        .unwrap();
+    thread::spawn(move || {
+        while let Ok((_, peer)) = socket.recv_from(&mut [0; 64]) {
+            let _ = socket.send_to(peer.ip().to_string().as_bytes(), peer);
+        }
+    });
 }
 
-fn ask(from: &Place, to: SocketAddr, limit: Duration) -> Option<IpAddr> {
+/// How often a question by UDP is sent within its limit.
+const QUESTIONS: u32 = 10;
+
+fn ask(from: &Place, to: SocketAddr, udp: bool, limit: Duration) -> Option<IpAddr> {
     from.run(|| {
+        if udp {
+            let any: IpAddr = if to.is_ipv4() { "0.0.0.0" } else { "::" }.parse().unwrap();
+            let socket = UdpSocket::bind((any, 0)).ok()?;
+            socket.connect(to).ok()?;
+            socket.set_read_timeout(Some(limit / QUESTIONS)).ok()?;
+            let mut text = [0; 64];
+            let answered = (0..QUESTIONS).find_map(|_| {
+                socket.send(b"who").ok()?;
+                socket.recv(&mut text).ok()
+            });
+            return std::str::from_utf8(&text[..answered?]).ok()?.parse().ok();
+        }
         let mut stream = TcpStream::connect_timeout(&to, limit).ok()?;
         let mut text = String::new();
         stream.read_to_string(&mut text).ok()?;
@@ -212,20 +222,36 @@ fn ask(from: &Place, to: SocketAddr, limit: Duration) -> Option<IpAddr> {
 }
 
 /// The service of a cell, and its endpoint.
-fn service(server: &ApiServer, cell: Cell, address: IpAddr, node: &str) {
+fn service(server: &ApiServer, cell: Cell, addresses: &[IpAddr], node: &str) {
     let n = cell.number();
     let name = format!("s{n}");
     let mut service = apiserver::service("tests", &name, &format!("10.96.0.{n}"), 80);
     let spec = &mut service["spec"];
     spec["type"] = "LoadBalancer".into();
-    spec["ports"][0]["nodePort"] = (30000 + n).into();
-    spec["externalIPs"] = json!([format!("203.0.113.{n}")]);
+    spec["clusterIPs"] = json!([format!("10.96.0.{n}"), format!("fd00:96::{n}")]);
+    let ports = [("main", "TCP"), ("more", "UDP")].map(|(name, protocol)| {
+        let (node_port, to) = (30000 + n, 8080);
+        json!({ "name": name, "protocol": protocol, "port": 80, "targetPort": to,
+                "nodePort": node_port })
+    });
+    spec["ports"] = json!(ports);
+    spec["externalIPs"] = json!(externals(n));
     spec["externalTrafficPolicy"] = if cell.is_local { "Local" } else { "Cluster" }.into();
-    let balancer = json!([{ "ip": format!("203.0.113.{}", n + 100) }]);
+    let balancer = externals(n + 100).map(|ip| json!({ "ip": ip }));
     service["status"] = json!({ "loadBalancer": { "ingress": balancer } });
-    let mut slice = apiserver::endpoints("tests", &name, &[&address.to_string()], 8080);
-    slice["endpoints"][0]["nodeName"] = node.into();
-    server.apply(slice);
+    for address in addresses {
+        let mut slice = apiserver::endpoints("tests", &name, &[&address.to_string()], 8080);
+        slice["endpoints"][0]["nodeName"] = node.into();
+        slice["ports"] = json!([
+            { "name": "main", "protocol": "TCP", "port": 8080 },
+            { "name": "more", "protocol": "UDP", "port": 8080 },
+        ]);
+        if address.is_ipv6() {
+            slice["addressType"] = "IPv6".into();
+            slice["metadata"]["name"] = format!("{name}-6").into();
+        }
+        server.apply(slice);
+    }
     server.apply(service);
 }
 
@@ -237,24 +263,33 @@ fn nobody_passes_a_policy_by_a_node_and_everybody_is_seen_as_the_table_says() {
         node.start_controller();
         node
     });
-    let add = ["route", "add", "203.0.113.0/24", "via", NODES[0]];
-    central.machine().run("ip", add);
+    for (net, by) in ["203.0.113.0/24", "2001:db8:113::/64"]
+        .into_iter()
+        .zip(NODES[0])
+    {
+        central
+            .machine()
+            .run("ip", ["route", "add", net, "via", by]);
+    }
     let outside = central.machine().place();
-    let server = ApiServer::start_at(outside, OUTSIDE.parse().unwrap());
-    let controller = Controller::start(&central, &server, "one", "");
+    let server = ApiServer::start_at(outside, OUTSIDE[0].parse().unwrap());
+    let controller = Controller::start(&central, &server, "one", BOTH_FAMILIES);
     controller.await_log("all rows are in sync");
-    let runs = nodes.each_ref().map(|node| join(&server, &central, node));
+    let runs = nodes.each_ref().map(|node| node.join(&central, &server));
     let options = OvnNode::agent_options();
     let agents = nodes.each_ref().map(|node| node.start_agent(&options));
-    let webs = [0, 1].map(|at| pod(&server, &nodes[at], &format!("web-{at}"), "web"));
-    let clients = [0, 1].map(|at| pod(&server, &nodes[at], &format!("client-{at}"), "client"));
-    for (web, address) in &webs {
-        serve(web, *address);
+    let wired = |at: usize, app: &str| nodes[at].wired(&server, &format!("{app}-{at}"), app);
+    let [webs, clients] = ["web", "client"].map(|app| [0, 1].map(|at| wired(at, app)));
+    for (web, addresses) in &webs {
+        for address in addresses {
+            serve(web, *address);
+        }
     }
     let northbound = central.northbound();
-    for cell in cells().into_iter().filter(|it| it.client == Client::Host) {
+    let is_one = |it: &Cell| it.client == Client::Host && !it.v6 && !it.udp;
+    for cell in cells().into_iter().filter(is_one) {
         let at = usize::from(!cell.is_here);
-        service(&server, cell, webs[at].1, &nodes[at].name);
+        service(&server, cell, &webs[at].1, &nodes[at].name);
     }
     let await_row = |table: &str, column: &str, name: &str, until: &str| {
         let condition = json!([[column, "==", name]]);
@@ -262,16 +297,16 @@ fn nobody_passes_a_policy_by_a_node_and_everybody_is_seen_as_the_table_says() {
         waited.unwrap();
     };
     for n in 10..14 {
-        let balancer = format!("Service_tests/s{n}_TCP_cluster");
+        let balancer = format!("Service_tests/s{n}_UDP_cluster");
         await_row("Load_Balancer", "name", &balancer, "!=");
     }
     for (at, run) in runs.iter().enumerate() {
         let is_there = || {
             let table = nodes[at].run("nft", "list table inet podwire-services");
             (10..14).all(|n| table.contains(&format!("203.0.113.{n}")))
-                && webs
-                    .iter()
-                    .all(|(_, address)| table.contains(&address.to_string()))
+                && webs.iter().all(|(_, addresses)| {
+                    addresses.iter().all(|it| table.contains(&it.to_string()))
+                })
         };
         let mut settled = 1;
         run.await_log("services follow the cluster", settled);
@@ -281,11 +316,18 @@ fn nobody_passes_a_policy_by_a_node_and_everybody_is_seen_as_the_table_says() {
         }
     }
 
-    let from = |client: Client| match client {
-        Client::Outside => (outside, None),
-        Client::PodHere => (clients[0].0.place(), Some(clients[0].1)),
-        Client::PodElsewhere => (clients[1].0.place(), Some(clients[1].1)),
-        Client::Host => (nodes[0].place(), None),
+    for (at, run) in runs.iter().enumerate() {
+        nodes[at].await_doors(&server, run, &[&nodes[1 - at].name]);
+    }
+
+    let from = |cell: Cell| {
+        let family = usize::from(cell.v6);
+        match cell.client {
+            Client::Outside => (outside, None),
+            Client::PodHere => (clients[0].0.place(), Some(clients[0].1[family])),
+            Client::PodElsewhere => (clients[1].0.place(), Some(clients[1].1[family])),
+            Client::Host => (nodes[0].place(), None),
+        }
     };
     let mut wrong = Vec::new();
     for policy in Policy::ALL {
@@ -299,16 +341,20 @@ fn nobody_passes_a_policy_by_a_node_and_everybody_is_seen_as_the_table_says() {
             await_row("ACL", "name", &acl, "!=");
         }
         central.sync();
+        for node in &nodes {
+            // Until then, what the switch has cached may let new connections pass.
+            node.run("ovs-appctl", "revalidator/wait");
+        }
         thread::scope(|scope| {
             let asked = cells().into_iter().map(|cell| {
-                let (place, own) = from(cell.client);
+                let (place, own) = from(cell);
                 let source = cell.source(own);
                 let expected = source.filter(|source| policy.allows(cell, *source, own));
                 let limit = match expected {
                     Some(_) => Duration::from_secs(10),
                     None => Duration::from_secs(1),
                 };
-                let asked = scope.spawn(move || ask(place, cell.to(), limit));
+                let asked = scope.spawn(move || ask(place, cell.to(), cell.udp, limit));
                 (cell, expected, asked)
             });
             let asked: Vec<_> = asked.collect();

@@ -265,6 +265,16 @@ fn a_node_s_way_out_is_by_its_own_address_of_each_family() {
         ..wanted.clone()
     };
     assert_eq!(ports(&own), "02:00:00:00:00:07 10.0.1.2 fd00::2");
+    let port = rows
+        .iter()
+        .find(|row| row.name == "podwire-door-n")
+        .unwrap();
+    for column in ["addresses", "port_security"] {
+        // The one that nodes derive, whatever the management port has.
+        let mac = value(port, column).unwrap().as_str();
+        assert_eq!(mac, Some("0a:58:0a:00:01:02"));
+    }
+    assert_eq!(port.parents[0].name, "podwire_doors");
     // Without a chassis there is no row that names one, and without a subnet nothing.
     assert!(rows.iter().all(|row| row.table != Table::GatewayChassis));
     assert_eq!(node("n", &wanted, &[], 0), []);

@@ -360,7 +360,12 @@ async fn the_rows_of_ovn_kubernetes_are_taken_over_where_they_are_and_pods_keep_
     );
     assert_eq!(
         names(&central, "Logical_Switch_Port"),
-        ["default_web", "k8s-node-a", "stor-node-a"]
+        [
+            "default_web",
+            "k8s-node-a",
+            "podwire-door-node-a",
+            "stor-node-a"
+        ]
     );
     // The balancer is the group's now, as every other.
     let switch = central.northbound().rows("Logical_Switch").unwrap();

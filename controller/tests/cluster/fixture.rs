@@ -178,11 +178,13 @@ pub(crate) async fn populated() -> (Central, ApiServer, Running) {
 }
 
 /// The logical ports of that cluster.
-pub(crate) const PORTS: [&str; 6] = [
+pub(crate) const PORTS: [&str; 8] = [
     "default_db",
     "default_web",
     "k8s-node-a",
     "k8s-node-b",
+    "podwire-door-node-a",
+    "podwire-door-node-b",
     "stor-node-a",
     "stor-node-b",
 ];

@@ -25,7 +25,7 @@ async fn a_leader_that_was_replaced_writes_nothing_and_ends() {
     assert!(matches!(ended, Err(RunError::Deposed(_))), "{ended:?}");
     assert_eq!(
         names(&central, "Logical_Switch_Port"),
-        ["k8s-node-a", "stor-node-a"]
+        ["k8s-node-a", "podwire-door-node-a", "stor-node-a"]
     );
     // Nor does it write to the API server, whether there are rows to write or not.
     let writes = |name| {

@@ -132,7 +132,7 @@ async fn people_see_what_is_and_what_would_be_done() {
     let (_, status) = ask(&central, &server, &["status", "--output", "json"]);
     let status: Value = serde_json::from_str(&status).unwrap();
     assert_eq!(status["isWell"], true);
-    assert_eq!(status["rows"]["Logical_Switch"], 2);
+    assert_eq!(status["rows"]["Logical_Switch"], 3);
     assert_eq!(status["problems"], json!([]));
     // The ovn-northd of this machine, which has worked on the database.
     let version = status["northd"]["version"].as_str().unwrap();

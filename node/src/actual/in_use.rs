@@ -14,7 +14,7 @@ use netlink_packet_route::rule::{RuleAction, RuleAttribute, RuleMessage};
 use super::dump::{Dump, Names};
 use crate::items::{destination, ip};
 use crate::overlap::{By, InUse, not_for_pods};
-use crate::{LINK, PROTOCOL, TUNNEL};
+use crate::{LINKS, PROTOCOL};
 
 /// linux/rtnetlink.h: RT_TABLE_DEFAULT.
 const TABLE_DEFAULT: u32 = 253;
@@ -32,7 +32,7 @@ pub(super) fn in_use(dump: &Dump, names: &Names) -> Vec<InUse> {
     addresses
         .flat_map(|message| of_address(message, names))
         .chain(routes.flat_map(|message| of_route(message, names)))
-        .filter(|it| !matches!(&it.by, By::Link(link) if [LINK, TUNNEL].contains(&&**link)))
+        .filter(|it| !matches!(&it.by, By::Link(link) if LINKS.contains(&&**link)))
         // Loopback and link-local ones are on every machine, and no pod network has them.
         .filter(|it| not_for_pods(&it.net).is_none())
         .collect::<BTreeSet<_>>()
@@ -113,7 +113,7 @@ fn of_route(message: &RouteMessage, names: &Names) -> Vec<InUse> {
     let connected = destination(message).filter(|net| net.prefix_len() > 0);
     hops.chain([single])
         .filter_map(|(link, gateway)| {
-            let link = link.filter(|link| ![LINK, TUNNEL].contains(&link.as_str()))?;
+            let link = link.filter(|link| !LINKS.contains(&link.as_str()))?;
             match gateway {
                 Some(ip) => Some(InUse {
                     net: ip.into(),

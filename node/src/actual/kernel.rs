@@ -12,9 +12,11 @@ use super::ReadError;
 use super::dump::Dump;
 use super::in_use::in_use;
 use super::uplink::immovable;
-use crate::items::{Actual, AddressSeen, LinkSeen, NeighbourSeen, RouteSeen};
+use crate::LINKS;
+use crate::items::{
+    Actual, AddressSeen, ByDoorSeen, LinkSeen, NeighbourSeen, RouteSeen, is_by_door,
+};
 use crate::moved::Held;
-use crate::{LINK, TUNNEL};
 
 impl Actual {
     /// With what is on the links that `holds` names.
@@ -47,7 +49,7 @@ impl Actual {
             }));
         }
         let mut neighbours: Vec<NeighbourMessage> = Vec::new();
-        let own: Vec<(u32, &str)> = [LINK, TUNNEL]
+        let own: Vec<(u32, &str)> = LINKS
             .iter()
             .filter_map(|name| Some((self.links.get(*name)?.index, *name)))
             .collect();
@@ -65,6 +67,8 @@ impl Actual {
         let routes: Vec<RouteSeen> = routes
             .filter_map(|message| RouteSeen::of(message, |index| names.get(&index).cloned()))
             .collect();
+        let (by_door, routes): (Vec<_>, Vec<_>) = routes.into_iter().partition(is_by_door);
+        self.by_door = ByDoorSeen::of(&dump.rules, by_door);
         let defaults = routes.iter();
         let mut defaults: Vec<&RouteSeen> = defaults
             .filter(|route| route.destination.prefix_len() == 0 && route.is_unicast())

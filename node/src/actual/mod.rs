@@ -6,10 +6,11 @@ mod kernel;
 mod switch;
 mod uplink;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use podwire_ovs::client::Client;
 
+use crate::DOOR;
 use crate::firewall;
 use crate::firewalld::{Firewalld, Rule};
 use crate::items::{Actual, TableSeen, Tables, read_sysctl};
@@ -81,9 +82,9 @@ impl Actual {
             uplink.and_then(|link| read_sysctl(&format!("net/ipv6/conf/{link}/accept_ra")).ok());
         let tables = match tables {
             Some(known) => known,
-            None => self::tables().await?,
+            None => self::tables(&actual).await?,
         };
-        (actual.table, actual.services) = tables;
+        (actual.tables, actual.services) = tables;
         Ok(actual)
     }
 
@@ -121,16 +122,20 @@ impl Actual {
     }
 }
 
-/// Lists podwire's table, if it exists, and checks whether that of services does.
-async fn tables() -> Result<Tables, NftError> {
+/// Lists podwire's tables, as far as they exist, and checks whether that of services does.
+async fn tables(actual: &Actual) -> Result<Tables, NftError> {
     let there = nft::tables().await?;
-    let table = match there.contains(firewall::NAME) {
-        true => nft::list(firewall::NAME).await?,
-        false => None,
-    };
-    let table = table.as_ref().map(TableSeen::of);
+    let mut tables = BTreeMap::new();
+    for name in [firewall::NAME, firewall::DOOR]
+        .into_iter()
+        .filter(|it| there.contains(*it))
+    {
+        if let Some(listed) = nft::list(name).await? {
+            tables.insert(name, TableSeen::of(&listed, actual.index(DOOR)));
+        }
+    }
     let services = there.iter().any(|it| it.starts_with(nft::SERVICES));
-    Ok((table, services))
+    Ok((tables, services))
 }
 
 /// A unit's text (systemd.unit(5), unit file load path).

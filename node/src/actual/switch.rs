@@ -51,7 +51,7 @@ pub(crate) fn switch(client: &Client, southbound: Option<&Client>) -> SwitchSeen
             tunnels: TunnelSeen::all(db),
             uplink: UplinkSeen::find(db),
             ssl: db.rows("SSL").next().map(|row| SslSeen::of(&row)),
-            port: PortSeen::find(db),
+            ports: PortSeen::all(db),
             keys,
             owned,
             ..SwitchSeen::default()

@@ -7,6 +7,7 @@ use podwire_ovs::value::Uuid;
 
 use super::address::AddressSeen;
 use super::bridge::BridgeSeen;
+use super::by_door::ByDoorSeen;
 use super::key::Owned;
 use super::link::LinkSeen;
 use super::neighbour::NeighbourSeen;
@@ -47,6 +48,10 @@ pub(crate) struct Actual {
     pub(crate) default_link: Option<String>,
     /// The links of all default routes, the preferred one first.
     pub(crate) default_links: Vec<String>,
+    /// The way by the door.
+    pub(crate) by_door: ByDoorSeen,
+    /// Whether nftables can change what a link sends.
+    pub(crate) has_egress: bool,
     /// Whether the kernel has IPv6.
     pub(crate) has_ipv6: bool,
     /// Whether it has IPv6 forwarding per interface (6.17).
@@ -63,10 +68,10 @@ pub(crate) struct Actual {
     pub(crate) files: BTreeMap<String, String>,
     /// firewalld's state; None if it does not run.
     pub(crate) firewalld: Option<FirewalldSeen>,
-    /// The nftables table; None if it does not exist.
-    pub(crate) table: Option<TableSeen>,
-    /// The digest of the table as podwire has written it, if it is recorded.
-    pub(crate) recorded_table: Option<String>,
+    /// podwire's nftables tables by name, as far as they exist.
+    pub(crate) tables: BTreeMap<&'static str, TableSeen>,
+    /// The digests of the tables as podwire has written them, if they are recorded.
+    pub(crate) recorded_tables: BTreeMap<&'static str, String>,
     /// Whether the table of services exists.
     pub(crate) services: bool,
 }
@@ -95,16 +100,16 @@ pub(crate) struct SwitchSeen {
     /// The tunnel ends of chassis in the southbound database; None if it does not answer or is not
     /// queried.
     pub(crate) ends: Option<Vec<EndSeen>>,
-    /// The port with the management port's name.
-    pub(crate) port: Option<PortSeen>,
+    /// Ports with the names of podwire's links to the network, by their names.
+    pub(crate) ports: BTreeMap<&'static str, PortSeen>,
     /// The gateway bridge and its NIC.
     pub(crate) uplink: Option<UplinkSeen>,
     /// Ports on the tunnel bridge that have podwire's mark, by name.
     pub(crate) tunnels: BTreeMap<String, TunnelSeen>,
 }
 
-/// The nftables table, and whether that of services exists.
-pub(crate) type Tables = (Option<TableSeen>, bool);
+/// podwire's nftables tables, and whether that of services exists.
+pub(crate) type Tables = (BTreeMap<&'static str, TableSeen>, bool);
 
 impl Actual {
     /// A key of the switch that podwire did not set.

@@ -13,7 +13,7 @@ use rtnetlink::{AddressMessageBuilder, RouteMessageBuilder};
 use serde::{Deserialize, Serialize};
 
 use super::{Actual, CHANGE, Change, ENCAP_IP, Item, Kind, NEW, State, View, link, request};
-use crate::{LINK, PROTOCOL};
+use crate::{DOOR, LINK, PROTOCOL};
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -79,7 +79,7 @@ impl Actual {
         let own = self
             .addresses
             .iter()
-            .filter(|seen| seen.universe && seen.link != LINK && seen.link != "lo");
+            .filter(|seen| seen.universe && ![LINK, DOOR, "lo"].contains(&&*seen.link));
         own.map(|seen| seen.address.addr()).collect()
     }
 }

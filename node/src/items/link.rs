@@ -6,7 +6,7 @@ use rtnetlink::LinkUnspec;
 use serde::{Deserialize, Serialize};
 
 use super::{Actual, CHANGE, Change, Item, Kind, State, View, request};
-use crate::{LINK, TUNNEL, mac};
+use crate::{DOOR, LINK, TUNNEL, mac};
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -117,7 +117,7 @@ impl Kind for LinkUp {
     fn marked(view: &View<'_>) -> Vec<Item> {
         let up = Self(LINK.to_owned());
         let is_up = view.actual.links.get(LINK).is_some_and(|link| link.up);
-        let port = view.actual.switch.port.as_ref();
+        let port = view.actual.switch.ports.get(LINK);
         let is_taken_over = port.is_some_and(|port| port.is_taken_over());
         let is_ours = is_up && is_taken_over && view.made(up.clone());
         is_ours.then_some(up.into()).into_iter().collect()
@@ -127,17 +127,17 @@ impl Kind for LinkUp {
 /// What a link needs before it can have addresses, neighbours and routes.
 pub(super) fn lacks(view: &View<'_>, name: &str) -> Option<String> {
     let switch = &view.actual.switch;
-    if name == LINK && switch.port.is_none() {
-        return Some(format!("port {LINK}"));
+    let port = switch.ports.get(name);
+    if [LINK, DOOR].contains(&name) && port.is_none() {
+        return Some(format!("port {name}"));
     }
     if name == TUNNEL && !switch.bridges.contains_key(TUNNEL) {
         return Some(format!("bridge {TUNNEL}"));
     }
-    let error = switch.port.as_ref().and_then(|port| port.error.as_ref());
-    let error = error.filter(|_| name == LINK);
+    let error = port.and_then(|port| port.error.as_ref());
     let said = error.map_or(String::new(), |error| format!(", which says: {error}"));
     let wanted = view.items.iter().find_map(|item| match item {
-        Item::Port(port) if name == LINK => Some(port.mac.as_str()),
+        Item::Port(port) if name == port.link => Some(port.mac.as_str()),
         Item::Bridge(bridge) if name == bridge.name => Some(bridge.mac.as_str()),
         _ => None,
     });

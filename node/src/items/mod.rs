@@ -7,6 +7,7 @@
 mod actual;
 mod address;
 mod bridge;
+mod by_door;
 mod file;
 mod firewalld;
 mod former;
@@ -34,6 +35,7 @@ use serde::{Deserialize, Serialize};
 pub(crate) use actual::{Actual, SwitchSeen, Tables};
 pub(crate) use address::{Address, AddressSeen};
 pub(crate) use bridge::{Bridge, BridgeSeen};
+pub(crate) use by_door::{ByDoor, ByDoorSeen, is_by_door, is_to_door};
 pub(crate) use file::File;
 pub(crate) use former::Former;
 pub(crate) use key::{
@@ -53,6 +55,7 @@ pub(crate) use tunnel::{Tunnel, TunnelSeen};
 pub(crate) use tunnel_port::TunnelPort;
 pub(crate) use uplink::{BOOT_FILE, Uplink, UplinkSeen};
 
+use crate::DOOR;
 use crate::firewall::Table;
 use crate::firewalld::Rule;
 use crate::moved::Moved;
@@ -166,6 +169,7 @@ kinds! {
     Neighbour(Neighbour): "neighbour", Kernel, Journal;
     Former(Former): "route", Kernel, Own;
     Route(Route): "route", Kernel, Journal;
+    ByDoor(ByDoor): "by-door", Kernel, Own;
     Services(Services): "services", Firewall, Own;
     Table(Table): "table", Firewall, Journal;
 }
@@ -173,6 +177,17 @@ kinds! {
 impl Item {
     pub(crate) fn identity(&self) -> String {
         self.kind().identity()
+    }
+
+    /// Whether packets by the door need it.
+    pub(crate) fn is_of_door(&self) -> bool {
+        match self {
+            Self::Port(Port { link, .. })
+            | Self::LinkUp(LinkUp(link))
+            | Self::Neighbour(Neighbour { link, .. }) => link == DOOR,
+            Self::ByDoor(_) | Self::Table(_) => true,
+            _ => false,
+        }
     }
 }
 

@@ -1,5 +1,7 @@
 //! The management port's rows.
 
+use std::collections::BTreeMap;
+
 use podwire_ovs::replica::Db;
 use podwire_ovs::transact::{Columns, Condition, Mutation, Transaction};
 use podwire_ovs::value::{Uuid, Value};
@@ -8,16 +10,24 @@ use serde::{Deserialize, Serialize};
 
 use super::rows::{self, add_port, interface_of, mtu_request, strings};
 use super::{Actual, Change, Item, Kind, State, View, transaction};
-use crate::{LINK, MADE, MARK};
+use crate::{DOOR, LINK, MADE, MARK};
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Port {
+    /// Its name, and its link's.
+    #[serde(default = "management")]
+    pub(crate) link: String,
     pub(crate) bridge: String,
     /// The logical port's name.
     pub(crate) iface_id: String,
     pub(crate) mac: String,
     /// In bytes.
     pub(crate) mtu: u32,
+}
+
+/// What older journals don't name.
+fn management() -> String {
+    LINK.to_owned()
 }
 
 /// A row of `Port` with its `Interface`.
@@ -36,6 +46,8 @@ pub(crate) struct PortSeen {
     /// podwire's mark: [`MADE`] if podwire created it, otherwise the columns from before it was
     /// taken over.
     mark: Option<String>,
+    /// Whether ovn-controller has its flows.
+    pub(crate) is_installed: bool,
     /// ovs-vswitchd's error.
     pub(super) error: Option<String>,
 }
@@ -52,9 +64,34 @@ struct TakenOver {
 }
 
 impl PortSeen {
-    /// The port with the management port's name.
-    pub(crate) fn find(db: &Db) -> Option<Self> {
-        let uuid = db.port_by_name(LINK)?.uuid();
+    /// Those with the names of podwire's links.
+    pub(crate) fn all(db: &Db) -> BTreeMap<&'static str, Self> {
+        let named = [LINK, DOOR].into_iter();
+        named
+            .filter_map(|name| Some((name, Self::find(db, name)?)))
+            .collect()
+    }
+
+    /// One whose flows ovn-controller has.
+    #[cfg(test)]
+    pub(crate) fn installed() -> Self {
+        Self {
+            uuid: Uuid::from_bytes([0; 16]),
+            interface: None,
+            bridge: None,
+            kind: String::new(),
+            iface_id: None,
+            mac: None,
+            mtu_request: None,
+            tag: None,
+            mark: None,
+            is_installed: true,
+            error: None,
+        }
+    }
+
+    fn find(db: &Db, name: &str) -> Option<Self> {
+        let uuid = db.port_by_name(name)?.uuid();
         let interface = interface_of(db, uuid);
         let text = |column| {
             let text = interface.and_then(|row| row.str(column));
@@ -74,6 +111,7 @@ impl PortSeen {
             mtu_request: interface.and_then(|row| mtu_request(&row)),
             tag: db.row("Port", uuid).and_then(|row| row.integer("tag")),
             mark: ids.get(MARK).cloned(),
+            is_installed: ids.get("ovn-installed").is_some_and(|it| it == "true"),
             error: text("error"),
         })
     }
@@ -121,7 +159,7 @@ impl PortSeen {
 
 impl Kind for Port {
     fn identity(&self) -> String {
-        format!("port {LINK}")
+        format!("port {}", self.link)
     }
 
     fn details(&self) -> String {
@@ -130,13 +168,15 @@ impl Kind for Port {
             iface_id,
             mac,
             mtu,
+            ..
         } = self;
         format!(" on {bridge}: iface-id {iface_id}, MAC {mac}, MTU {mtu}")
     }
 
     fn state(&self, view: &View<'_>) -> State {
         let switch = &view.actual.switch;
-        let Some(seen) = &switch.port else {
+        let link = &self.link;
+        let Some(seen) = switch.ports.get(&**link) else {
             return match switch.bridges.contains_key(&self.bridge) {
                 true => view.of_switch(State::Missing),
                 false => State::Waits(format!(
@@ -149,14 +189,14 @@ impl Kind for Port {
         if bridge != Some(&self.bridge) {
             let bridge = bridge.unwrap_or("no bridge");
             return State::Foreign(format!(
-                "it is on {bridge}: remove it there (ovs-vsctl del-port {bridge} {LINK})"
+                "it is on {bridge}: remove it there (ovs-vsctl del-port {bridge} {link})"
             ));
         }
         if seen.mark.is_none() && !view.take_over {
             return State::Foreign(match seen.iface_id.as_deref() == Some(&self.iface_id) {
                 true => "ovn-kubernetes created it: --take-over adopts it until cleanup".to_owned(),
                 false => format!(
-                    "it bears no mark of podwire: remove it (ovs-vsctl del-port {LINK}), or adopt \
+                    "it bears no mark of podwire: remove it (ovs-vsctl del-port {link}), or adopt \
                      it by --take-over"
                 ),
             });
@@ -166,7 +206,8 @@ impl Kind for Port {
 
     fn make(&self, actual: &Actual) -> Vec<Change> {
         let switch = &actual.switch;
-        let mark = switch.port.as_ref().map_or(MADE.to_owned(), PortSeen::mark);
+        let seen = switch.ports.get(&*self.link);
+        let mark = seen.map_or(MADE.to_owned(), PortSeen::mark);
         let ids = StringMap::from([
             ("iface-id".to_owned(), self.iface_id.clone()),
             (MARK.to_owned(), mark),
@@ -176,12 +217,12 @@ impl Kind for Port {
             .set("mac", self.mac.as_str())
             .set("mtu_request", self.mtu);
         let mut change = Transaction::new();
-        match switch.port.as_ref().and_then(|port| port.interface) {
+        match seen.and_then(|port| port.interface) {
             Some(interface) => {
                 let row = Condition::uuid(interface);
                 change.update("Interface", row, columns).expect_count(1);
                 set_keys(&mut change, "Interface", interface, "external_ids", &ids);
-                if let Some(port) = switch.port.as_ref().filter(|port| port.tag.is_some()) {
+                if let Some(port) = seen.filter(|port| port.tag.is_some()) {
                     set_tag(&mut change, port.uuid, None);
                 }
             }
@@ -190,7 +231,13 @@ impl Kind for Port {
                     return Vec::new();
                 };
                 let interface = columns.set("external_ids", Value::map(&ids));
-                add_port(&mut change, bridge.uuid, LINK, interface, Columns::new());
+                add_port(
+                    &mut change,
+                    bridge.uuid,
+                    &self.link,
+                    interface,
+                    Columns::new(),
+                );
             }
         }
         transaction(Some(change))
@@ -198,7 +245,7 @@ impl Kind for Port {
 
     /// A port that was taken over is restored.
     fn remove(&self, actual: &Actual) -> Vec<Change> {
-        let Some(port) = &actual.switch.port else {
+        let Some(port) = actual.switch.ports.get(&*self.link) else {
             return Vec::new();
         };
         let mark = port.mark.as_deref().unwrap_or_default();
@@ -229,10 +276,16 @@ impl Kind for Port {
 
     fn marked(view: &View<'_>) -> Vec<Item> {
         let switch = &view.actual.switch;
-        let port = switch.port.iter();
-        port.filter(|port| switch.answers && port.mark.is_some())
-            .map(|_| Self::default().into())
-            .collect()
+        let ports = switch.ports.iter();
+        let ours = ports.filter(|(_, port)| switch.answers && port.mark.is_some());
+        ours.map(|(name, _)| {
+            let port = Self {
+                link: (*name).to_owned(),
+                ..Self::default()
+            };
+            port.into()
+        })
+        .collect()
     }
 }
 

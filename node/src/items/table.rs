@@ -4,13 +4,16 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::{Actual, Change, Item, Kind, State, View};
-use crate::firewall::{NAME, Table, delete, mark};
+use super::{Actual, Change, Item, Kind, State, View, link};
+use crate::DOOR;
+use crate::firewall::{self, Table, delete, mark};
 use crate::nft::{lasting, objects};
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct TableSeen {
     is_dormant: bool,
+    /// The index of the door's link then: what the kernel has hooked to a link goes with it.
+    door: Option<u32>,
     /// Chains: name and policy.
     chains: Vec<(String, String)>,
     /// Rules: chain and comment.
@@ -22,9 +25,12 @@ pub(crate) struct TableSeen {
 
 impl TableSeen {
     /// The table as nft(8) lists it.
-    pub(crate) fn of(listed: &Value) -> Self {
+    pub(crate) fn of(listed: &Value, door: Option<u32>) -> Self {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        let mut seen = Self::default();
+        let mut seen = Self {
+            door,
+            ..Self::default()
+        };
         for object in objects(listed) {
             if let Some(table) = object.get("table") {
                 // podwire's table has none, and nft 1.0.6 lists another text in place of dormant.
@@ -70,7 +76,7 @@ impl TableSeen {
 
 impl Kind for Table {
     fn identity(&self) -> String {
-        format!("nftables table {NAME}")
+        format!("nftables table {}", self.name)
     }
 
     fn details(&self) -> String {
@@ -78,10 +84,19 @@ impl Kind for Table {
     }
 
     fn state(&self, view: &View<'_>) -> State {
-        let Some(seen) = &view.actual.table else {
+        let is_door = self.name == firewall::DOOR;
+        if is_door && let Some(awaited) = link::lacks(view, DOOR) {
+            return State::Waits(awaited);
+        }
+        let name = self.name.as_str();
+        let Some(seen) = view.actual.tables.get(name) else {
             return State::Missing;
         };
-        match seen.difference(self, view.actual.recorded_table.as_deref()) {
+        if is_door && seen.door != view.actual.index(DOOR) {
+            return State::Differs(format!("link {DOOR} is another one"));
+        }
+        let recorded = view.actual.recorded_tables.get(name);
+        match seen.difference(self, recorded.map(String::as_str)) {
             None => State::Well { ours: true },
             Some(difference) => State::Differs(difference),
         }
@@ -92,12 +107,12 @@ impl Kind for Table {
     }
 
     fn remove(&self, _: &Actual) -> Vec<Change> {
-        vec![Change::Nft("to delete our table", delete(NAME))]
+        vec![Change::Nft("to delete our table", delete(&self.name))]
     }
 
     fn marked(view: &View<'_>) -> Vec<Item> {
-        let there = view.actual.table.as_ref();
-        there.map(|_| Self::default().into()).into_iter().collect()
+        let there = view.actual.tables.keys();
+        there.map(|name| Self::named(name).into()).collect()
     }
 }
 
@@ -116,7 +131,7 @@ mod tests {
             {"chain": {"name": "output", "hook": "output", "policy": "accept"}},
             {"rule": {"chain": "output", "handle": 9, "comment": "podwire 01", "expr": []}},
         ]});
-        let seen = TableSeen::of(&listed);
+        let seen = TableSeen::of(&listed, None);
         let output = || "output".to_owned();
         assert_eq!(seen.chains, [(output(), "accept".to_owned())]);
         assert_eq!(seen.rules, [(output(), "podwire 01".to_owned())]);

@@ -13,11 +13,11 @@ use ipnet::IpNet;
 use podwire_cluster::address::nth;
 
 use super::AGENT_FILE;
+use crate::LINKS;
 use crate::firewalld::What;
 use crate::items::{Actual, ENCAP_IP, Item};
 use crate::overlap::{By, InUse, not_for_pods, overlap, taken};
 use crate::settings::{Mode, Peer, Settings, check_subnets};
-use crate::{LINK, TUNNEL};
 
 /// A setting that this machine can't have.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -295,7 +295,7 @@ fn among_nodes(settings: &Settings, networks: &[Network<'_>]) -> Vec<Conflict> {
 /// Tunnels that would end at an address that this machine does not have.
 fn encap_ips(settings: &Settings, actual: &Actual) -> Vec<Conflict> {
     let addresses = actual.addresses.iter();
-    let own = addresses.filter(|seen| ![LINK, TUNNEL].contains(&&*seen.link));
+    let own = addresses.filter(|seen| !LINKS.contains(&&*seen.link));
     let own: Vec<IpAddr> = own.map(|seen| seen.address.addr()).collect();
     let usable: Vec<String> = own
         .iter()

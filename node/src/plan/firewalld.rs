@@ -6,7 +6,7 @@ use super::{Plan, TUNNEL_PORT};
 use crate::firewalld::{Rule, TRUSTED, What};
 use crate::items::{Actual, Item};
 use crate::settings::{Firewalld, Mode, Settings};
-use crate::{LINK, TUNNEL};
+use crate::{DOOR, LINK, TUNNEL};
 
 impl Plan {
     /// Adds the rules that let pods' packets and tunnels pass a running firewalld.
@@ -19,6 +19,7 @@ impl Plan {
             .iter()
             .any(|item| matches!(item, Item::Bridge(_)));
         let links = match settings.mode {
+            Mode::Ovn if self.has_door() => vec![LINK, DOOR],
             Mode::Ovn => vec![LINK],
             Mode::Plain if has_bridge => vec![settings.bridge.as_str(), TUNNEL],
             Mode::Plain => vec![settings.bridge.as_str()],

@@ -7,7 +7,7 @@ use podwire_cluster::annotations::NODE_SUBNETS;
 use podwire_cluster::networks::node_subnets;
 
 use super::nets::{check_apart, check_subnets, nets};
-use super::{Mode, Peer, Settings, SettingsError, bad};
+use super::{Door, Mode, Peer, Settings, SettingsError, bad};
 use crate::cluster::Cluster;
 use crate::overlap::not_for_pods;
 
@@ -28,6 +28,8 @@ pub(crate) struct Given {
     pub(crate) subnets: Vec<IpNet>,
     /// In plain mode, the other nodes.
     peers: Vec<Peer>,
+    /// With OVN, those with a door.
+    doors: Option<Vec<Door>>,
 }
 
 impl Settings {
@@ -35,6 +37,7 @@ impl Settings {
     pub(crate) fn with(&self, given: &Given) -> Self {
         let mut settings = self.clone();
         settings.peers.clone_from(&given.peers);
+        settings.doors.clone_from(&given.doors);
         if !self.subnets_by_flag {
             settings.node_subnets.clone_from(&given.subnets);
         }
@@ -52,11 +55,12 @@ impl Settings {
         cluster: &Cluster,
         given: &mut Given,
     ) -> Result<Option<SettingsError>, FollowError> {
+        // With subnets by flags, a node with OVN is set up without the API server, too.
+        if !cluster.nodes.is_listed && !(self.mode == Mode::Ovn && self.subnets_by_flag) {
+            let text = "waiting for the API server to list the nodes";
+            return Err(FollowError::Missing(text.to_owned()));
+        }
         if self.mode == Mode::Plain {
-            if !cluster.nodes.is_listed {
-                let text = "waiting for the API server to list the nodes";
-                return Err(FollowError::Missing(text.to_owned()));
-            }
             let nodes = cluster.nodes.objects.iter();
             let peers =
                 nodes.filter(|(name, node)| **name != self.node_name && !node.pod_cidrs.is_empty());
@@ -67,6 +71,9 @@ impl Settings {
                     addresses: hosts(&node.addresses),
                 })
                 .collect();
+        }
+        if self.mode == Mode::Ovn && cluster.nodes.is_listed {
+            given.doors = self.doors_of(&cluster.nodes.objects);
         }
         if self.subnets_by_flag {
             return Ok(None);

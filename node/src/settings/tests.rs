@@ -198,3 +198,55 @@ fn every_setting_has_a_variable() {
         .filter(|flag| flag.get_env().is_none());
     assert_eq!(without.collect::<Vec<_>>(), Vec::<&clap::Arg>::new());
 }
+
+#[test]
+fn a_door_is_used_if_its_node_says_so_and_only_for_pods_of_that_node() {
+    let flags = "--node-name here --node-subnet 10.244.0.0/24 --cluster-subnet 10.244.0.0/16 \
+                 --cluster-subnet fd00::/48";
+    let settings = check(&flags.split_whitespace().collect::<Vec<_>>()).unwrap();
+    let node = |subnets: &str, mac: &str| {
+        let annotations = [
+            (
+                "k8s.ovn.org/node-subnets",
+                format!("{{\"default\":{subnets}}}"),
+            ),
+            ("k8s.ovn.org/host-addresses", r#"["192.0.2.7"]"#.to_owned()),
+            ("k8s.ovn.org/podwire-door-mac", mac.to_owned()),
+        ];
+        crate::cluster::ApiNode {
+            annotations: annotations
+                .map(|(key, value)| (key.to_owned(), value))
+                .into(),
+            addresses: vec!["192.0.2.8".parse().unwrap()],
+            ..Default::default()
+        }
+    };
+    let its = "0a:58:0a:f4:01:02";
+    let good = node(r#"["10.244.1.0/24","fd00::/64"]"#, its);
+    let others = [
+        ("a", good.clone()),
+        // The door is away, or another one.
+        ("b", node(r#"["10.244.2.0/24"]"#, "")),
+        ("c", node(r#"["10.244.2.0/24"]"#, its)),
+        // Not the pods' network, this node's part of it, another node's.
+        ("d", node(r#""198.51.100.0/24""#, "0a:58:c6:33:64:02")),
+        ("e", node(r#"["10.244.0.0/25"]"#, "0a:58:0a:f4:00:02")),
+        ("f", node(r#"["10.244.0.0/15"]"#, "0a:58:0a:f4:00:02")),
+        ("g", node(r#"["10.244.1.128/25"]"#, "0a:58:0a:f4:01:82")),
+        ("here", good),
+    ];
+    let mut nodes: BTreeMap<_, _> = others.map(|(name, it)| (name.to_owned(), it)).into();
+    let doors = settings.doors_of(&nodes).unwrap();
+    let [door] = &doors[..] else {
+        panic!("{doors:?}");
+    };
+    assert_eq!(door.mac.to_string(), its);
+    assert_eq!(door.subnets.len(), 2);
+    let addresses = ["192.0.2.7", "192.0.2.8"].map(|ip| ip.parse().unwrap());
+    assert_eq!(door.addresses, addresses.into());
+    // Whose own addresses are not known is led as before.
+    let annotations = &mut nodes.get_mut("a").unwrap().annotations;
+    annotations.remove("k8s.ovn.org/host-addresses");
+    nodes.retain(|name, _| *name == "a");
+    assert_eq!(settings.doors_of(&nodes), Some(Vec::new()));
+}

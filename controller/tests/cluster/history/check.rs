@@ -267,8 +267,11 @@ impl World {
     fn check_services(&self) {
         let northbound = self.central.northbound();
         let balancers = northbound.rows("Load_Balancer").unwrap();
-        // Those of nodes: other networks have no services.
-        let is_node_s = |row: &Row| row["external_ids"]["k8s.ovn.org/network"].is_null();
+        // Those of nodes: other networks, and the doors', have no services.
+        let is_node_s = |row: &Row| {
+            let network = &row["external_ids"]["k8s.ovn.org/network"];
+            network.is_null() && row["name"] != "podwire_doors"
+        };
         let mut switches = northbound.rows("Logical_Switch").unwrap();
         switches.retain(is_node_s);
         let owner = |row: &Row| row["external_ids"]["k8s.ovn.org/owner"].clone();

@@ -11,6 +11,7 @@ pub(super) fn settings(subnets: &[&str]) -> Settings {
         subnets_by_flag: true,
         origins: Default::default(),
         peers: Vec::new(),
+        doors: None,
         always_tunnel: false,
         node_subnets: subnets.iter().map(|net| net.parse().unwrap()).collect(),
         cluster_subnets: vec!["10.244.0.0/16".parse().unwrap()],

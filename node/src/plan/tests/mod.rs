@@ -371,3 +371,47 @@ fn what_is_not_known_is_asked_for_by_its_flag() {
     let said = Plan::routed(&settings(&["10.244.1.0/24"]), &actual).unwrap_err();
     assert!(said.contains("--encap-ip"), "{said}");
 }
+
+#[test]
+fn the_door_is_made_where_it_can_work_and_leads_once_ovn_has_it() {
+    let mut settings = settings(&["10.244.1.0/24"]);
+    let mut actual = machine();
+    let has = |settings: &Settings, actual: &Actual, text: &str| {
+        let plan = Plan::of(settings, actual, false).unwrap();
+        plan.items
+            .iter()
+            .any(|item| item.to_string().contains(text))
+            || plan.items.iter().any(|item| match item {
+                Item::Table(table) => table.script().contains(text),
+                _ => false,
+            })
+    };
+    actual.has_egress = true;
+    // Nobody tells of other nodes' doors.
+    assert!(!has(&settings, &actual, "podwire-door"));
+    let mac: podwire_cluster::address::Mac = "0a:58:0a:f4:02:02".parse().unwrap();
+    settings.doors = Some(vec![crate::settings::Door {
+        mac,
+        subnets: vec!["10.244.2.0/24".parse().unwrap()],
+        addresses: ["192.0.2.12".parse().unwrap()].into(),
+    }]);
+    actual.has_egress = false;
+    assert!(!has(&settings, &actual, "podwire-door"));
+    actual.has_egress = true;
+    assert!(has(
+        &settings,
+        &actual,
+        "port podwire-door on br-int: iface-id podwire-door-node-a"
+    ));
+    let leads = "10.244.2.0/24 : 0a:58:0a:f4:02:02";
+    assert!(!has(&settings, &actual, leads));
+    let port = crate::items::PortSeen::installed();
+    actual.switch.ports.insert(crate::DOOR, port);
+    assert!(has(&settings, &actual, leads));
+    assert!(has(&settings, &actual, "ip saddr != { 192.0.2.12 }"));
+    // firewalld lets no IPv6 packets come by it.
+    actual.firewalld = Some(FirewalldSeen::default());
+    assert!(has(&settings, &actual, leads));
+    settings.node_subnets.push("fd00::/64".parse().unwrap());
+    assert!(!has(&settings, &actual, "podwire-door"));
+}

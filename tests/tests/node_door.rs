@@ -1,0 +1,167 @@
+//! The door of a node: when it says that it has one, what is restored, what cleanup leaves; and one
+//! client that two nodes lead to the same pod.
+
+use std::net::{SocketAddr, UdpSocket};
+use std::thread;
+use std::time::Duration;
+
+use podwire_tests::apiserver::{self, ApiServer};
+use podwire_tests::controller::Controller;
+use podwire_tests::ovn::{BOTH_FAMILIES, Central, OvnNode, door};
+use serde_json::{Value, json};
+
+const OUTSIDE: &str = "172.31.0.1";
+
+/// The outside with a controller and its API server.
+fn start() -> (Central, ApiServer, Controller) {
+    let central = Central::start();
+    let server = ApiServer::start_at(central.machine().place(), OUTSIDE.parse().unwrap());
+    let controller = Controller::start(&central, &server, "one", BOTH_FAMILIES);
+    controller.await_log("all rows are in sync");
+    (central, server, controller)
+}
+
+fn bare(central: &Central, name: &str, number: u8) -> OvnNode {
+    let node = central.bare_node(name, number);
+    node.start_controller();
+    node
+}
+
+#[test]
+fn a_door_is_announced_while_it_is_there_restored_and_cleaned_up() {
+    let (central, server, controller) = start();
+    let node = bare(&central, "node-a", 1);
+    let run = node.join(&central, &server);
+    let says = |wanted: Option<&str>| {
+        server.await_object(("Node", "", "node-a"), |node: &Value| door(node) == wanted);
+    };
+    says(Some("0a:58:0a:f4:00:02"));
+
+    let (v4, v6) = (
+        "rule and route of IPv4 by podwire-door",
+        "rule and route of IPv6 by podwire-door",
+    );
+    let table = "nftables table netdev podwire-door";
+    for (tool, damage, item, time) in [
+        ("ip", "rule del table 28772", v4, 1),
+        ("ip", "-6 rule del table 28772", v6, 1),
+        ("ip", "route flush table 28772", v4, 2),
+        ("ip", "address flush dev podwire-door", v4, 3),
+        ("nft", "delete table netdev podwire-door", table, 1),
+        ("nft", "flush chain netdev podwire-door out", table, 2),
+        ("ip", "link set podwire-door down", "link podwire-door", 1),
+        ("ovs-vsctl", "del-port podwire-door", "port podwire-door", 1),
+    ] {
+        node.run(tool, damage);
+        run.await_log(&format!("restored {item}"), time);
+    }
+    // With the port, all that the kernel has on its link was gone.
+    central.await_up("podwire-door-node-a", true);
+    says(Some("0a:58:0a:f4:00:02"));
+    let shown = node.podwire(node.joining("show", &server));
+    assert_eq!(shown.status.code(), Some(0), "{}", shown.stdout);
+
+    // Others must not use it once OVN has no such port.
+    assert!(controller.stop().success());
+    central.nbctl("lsp-del podwire-door-node-a");
+    says(Some(""));
+
+    run.stop();
+    let api = format!("--node-name node-a --k8s-apiserver {}", server.url());
+    let done = node.podwire(format!("node cleanup --cluster {api}"));
+    done.success("podwire node cleanup");
+    says(None);
+    for (tool, list) in [
+        ("ip", "rule"),
+        ("ip", "-6 rule"),
+        ("ip", "route show table all"),
+        ("ip", "-6 route show table all"),
+        ("ip", "link"),
+        ("nft", "list ruleset"),
+        ("ovs-vsctl", "show"),
+    ] {
+        let left = node.run(tool, list);
+        for trace in ["podwire-door", "28772", "169.254.169.8"] {
+            assert!(!left.contains(trace), "{tool} {list}: {left}");
+        }
+    }
+}
+
+#[test]
+fn two_connections_from_one_port_by_two_nodes_stay_apart() {
+    let (central, server, controller) = start();
+    let nodes = [("node-a", 1), ("node-b", 2), ("node-c", 3)];
+    let nodes = nodes.map(|(name, number)| bare(&central, name, number));
+    let runs = nodes.each_ref().map(|node| node.join(&central, &server));
+    let agent = nodes[2].start_agent(&OvnNode::agent_options());
+    let (web, addresses) = nodes[2].wired(&server, "web", "web");
+    let at = SocketAddr::new(addresses[0], 8080);
+    let listening = web.place().run(|| UdpSocket::bind(at)).unwrap();
+    thread::spawn(move || {
+        while let Ok((_, peer)) = listening.recv_from(&mut [0; 64]) {
+            let _ = listening.send_to(peer.to_string().as_bytes(), peer);
+        }
+    });
+    let mut service = apiserver::service("tests", "web", "10.96.0.10", 80);
+    service["spec"]["type"] = "NodePort".into();
+    service["spec"]["ports"][0]["protocol"] = "UDP".into();
+    service["spec"]["ports"][0]["nodePort"] = 30080.into();
+    let mut slice = apiserver::endpoints("tests", "web", &[&addresses[0].to_string()], 8080);
+    slice["ports"][0]["protocol"] = "UDP".into();
+    slice["endpoints"][0]["nodeName"] = json!("node-c");
+    server.apply(slice);
+    server.apply(service);
+    for (node, run) in nodes.iter().zip(&runs) {
+        let others = nodes.iter().map(|it| &*it.name);
+        let others: Vec<&str> = others.filter(|it| *it != node.name).collect();
+        node.await_doors(&server, run, &others);
+        let is_there = || {
+            let table = node.run("nft", "list table inet podwire-services");
+            table.contains("30080") && table.contains(&addresses[0].to_string())
+        };
+        let mut settled = 1;
+        while !is_there() {
+            settled += 1;
+            run.await_log("services follow the cluster", settled);
+        }
+    }
+    central.sync();
+
+    let client = central
+        .machine()
+        .place()
+        .run(|| UdpSocket::bind((OUTSIDE, 5555)));
+    let client = client.unwrap();
+    client
+        .set_read_timeout(Some(Duration::from_secs(1)))
+        .unwrap();
+    // What the pod sees of the client by a node; the answer comes from that node's address.
+    let by = |node: &OvnNode| -> SocketAddr {
+        let asked = SocketAddr::new(node.tunnel_address().parse().unwrap(), 30080);
+        let mut text = [0; 64];
+        let answer = (0..10).find_map(|_| {
+            client.send_to(b"who", asked).unwrap();
+            client.recv_from(&mut text).ok()
+        });
+        let (length, from) = answer.unwrap_or_else(|| panic!("no answer by {asked}"));
+        assert_eq!(from, asked);
+        std::str::from_utf8(&text[..length])
+            .unwrap()
+            .parse()
+            .unwrap()
+    };
+    let seen = [&nodes[0], &nodes[1], &nodes[0], &nodes[1]].map(by);
+    assert_eq!(seen[0], SocketAddr::new(OUTSIDE.parse().unwrap(), 5555));
+    assert_eq!(seen[1].ip(), seen[0].ip());
+    assert_ne!(
+        seen[1].port(),
+        5555,
+        "both are one connection to the pod's node"
+    );
+    assert_eq!(seen[..2], seen[2..]);
+    drop(agent);
+    for run in runs {
+        run.stop();
+    }
+    assert!(controller.stop().success());
+}
