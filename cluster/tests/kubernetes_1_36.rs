@@ -9,7 +9,10 @@ use futures_util::StreamExt as _;
 use podwire_apiserver::object::Object;
 use podwire_apiserver::watch::{Event, Selection, Watch};
 use podwire_apiserver::{Access, Token};
-use podwire_cluster::api::{EndpointSlice, Node, Pod, Service};
+use podwire_cluster::api::{
+    EndpointSlice, IntOrString, Namespace, NetworkPolicy, Node, Part, Pod, Service,
+};
+use podwire_cluster::service;
 use podwire_tests::apiserver::ApiServer;
 use serde_json::Value;
 
@@ -112,4 +115,61 @@ async fn slices_of_v1_have_endpoints_that_say_nothing_of_themselves_or_end() {
         let empty = slices.iter().find(|it| it.metadata.name == "none-yet");
         assert!(empty.unwrap().endpoints.is_empty() && empty.unwrap().ports.is_empty());
     }
+}
+
+#[tokio::test]
+async fn namespaces_and_policies_with_ranges_of_ports_and_blocks_are_read() {
+    for namespaces in watched::<Namespace>().await {
+        let labels = &namespaces[0].metadata.labels;
+        assert_eq!(labels["kubernetes.io/metadata.name"], "shop");
+    }
+    for policies in watched::<NetworkPolicy>().await {
+        let spec = read(&policies[0].spec);
+        assert_eq!(*read(&spec.policy_types), ["Ingress", "Egress"]);
+        assert!(read(&spec.egress).is_empty());
+        let rule = read(&read(&spec.ingress)[0]);
+        let block = read(&rule.from[0]).ip_block.as_ref().unwrap();
+        assert_eq!(block.except, ["2001:db8:1::/48"]);
+        let [range, all] = &rule.ports[..] else {
+            panic!()
+        };
+        assert!(matches!(read(range).port, Some(IntOrString::Int(8000))));
+        assert_eq!(read(range).end_port, Some(8080));
+        assert!(read(all).port.is_none() && read(all).end_port.is_none());
+    }
+}
+
+fn read<T: std::fmt::Debug>(part: &Part<T>) -> &T {
+    match part {
+        Part::Read(value) => value,
+        Part::Unreadable(problem) => panic!("{problem}"),
+    }
+}
+
+/// Of two families, a balancer in proxy mode and endpoints without conditions.
+#[tokio::test]
+async fn a_service_is_reduced_to_addresses_ports_and_the_endpoints_that_are_ready() {
+    let [services, _] = watched::<Service>().await;
+    let front = service::Service::of(&services[0]).unwrap();
+    assert!(front.is_external_local && !front.is_internal_local);
+    assert_eq!(front.health_port, Some(31002));
+    assert_eq!(front.affinity, None);
+    let addresses: Vec<_> = front.cluster_ips.iter().map(|it| it.to_string()).collect();
+    assert_eq!(addresses, ["10.96.3.4", "fd00:10:96::34"]);
+    assert!(
+        front.balancer_ips.is_empty(),
+        "a balancer in proxy mode is asked itself"
+    );
+    let [slices, _] = watched::<EndpointSlice>().await;
+    let slices: Vec<_> = slices.iter().filter_map(service::Slice::of).collect();
+    let [(name, slice)] = &slices[..] else {
+        panic!("{slices:?}")
+    };
+    assert_eq!(&**name, "front");
+    let ready = front.endpoints(&front.ports[0], [slice].into_iter(), |_| true);
+    let ready: Vec<_> = ready.iter().map(ToString::to_string).collect();
+    assert_eq!(ready, ["[fd00:10:244::5]:8080", "[fd00:10:244:1::6]:8080"]);
+    let ended = front.endpoints(&front.ports[0], [slice].into_iter(), |it| !it.ready);
+    let ended: Vec<_> = ended.iter().map(ToString::to_string).collect();
+    assert_eq!(ended, ["[fd00:10:244:1::7]:8080"]);
 }

@@ -69,6 +69,19 @@ fn a_known_failure_that_passes_fails_the_run_and_is_named() {
 }
 
 #[test]
+fn a_spec_that_was_interrupted_has_not_passed() {
+    let error = "\"><error>Interrupted</error></testcase><testcase name=\"other";
+    let interrupted = format!("[sig-network] Proxy{error}");
+    let output = table(&[interrupted.as_str()], &[], KNOWN);
+    assert_eq!(output.status.code(), Some(1));
+    let said = text(&output.stderr);
+    assert!(
+        said.contains("known failure: [sig-network] Proxy"),
+        "{said}"
+    );
+}
+
+#[test]
 fn a_known_failure_needs_a_reason() {
     let output = table(&["[sig-network] Proxy"], &[], "[sig-network] Services\n");
     assert_eq!(output.status.code(), Some(1));
