@@ -11,6 +11,9 @@ use crate::fixture::{
     populated,
 };
 
+/// The switches of two nodes.
+const SWITCHES: [&str; 3] = ["node-a", "node-b", "podwire_doors"];
+
 #[tokio::test(flavor = "multi_thread")]
 async fn nodes_pods_and_services_get_what_they_need_and_leave_nothing() {
     let (central, server, mut controller) = populated().await;
@@ -35,7 +38,7 @@ async fn nodes_pods_and_services_get_what_they_need_and_leave_nothing() {
             "gateway_ip": "10.244.0.1",
         })
     );
-    assert_eq!(names(&central, "Logical_Switch"), ["node-a", "node-b"]);
+    assert_eq!(names(&central, "Logical_Switch"), SWITCHES);
     assert_eq!(names(&central, "Logical_Switch_Port"), PORTS);
     assert_eq!(
         names(&central, "Logical_Router_Port"),
@@ -88,8 +91,9 @@ async fn nodes_pods_and_services_get_what_they_need_and_leave_nothing() {
         await_row(&central, table, name, false);
     }
     controller.idle().await;
+    // The cluster's, like the router.
+    assert_eq!(names(&central, "Logical_Switch"), ["podwire_doors"]);
     for table in [
-        "Logical_Switch",
         "Logical_Switch_Port",
         "Logical_Router_Port",
         "Logical_Router_Static_Route",
@@ -160,13 +164,13 @@ async fn what_others_remove_or_change_is_put_right_and_what_is_theirs_is_left_al
     assert!(message.contains("--adopt"), "{message}");
     assert_eq!(told[0]["involvedObject"]["name"], "theirs");
     controller.stop().await.unwrap();
-    assert_eq!(names(&central, "Logical_Switch"), ["node-a", "node-b"]);
+    assert_eq!(names(&central, "Logical_Switch"), SWITCHES);
 
     let mut adopting = Running::start(&central, &server, &["--adopt"]);
     adopting.idle().await;
     assert_eq!(
         names(&central, "Logical_Switch"),
-        ["node-a", "node-b", "theirs"]
+        ["node-a", "node-b", "podwire_doors", "theirs"]
     );
     await_row(&central, "Logical_Switch_Port", "their-port", true);
     adopting.stop().await.unwrap();
@@ -199,7 +203,7 @@ async fn nothing_is_added_to_the_router_of_another() {
 
     let mut adopting = Running::start(&central, &server, &["--adopt"]);
     adopting.idle().await;
-    assert_eq!(names(&central, "Logical_Switch"), ["node-a", "node-b"]);
+    assert_eq!(names(&central, "Logical_Switch"), SWITCHES);
     adopting.stop().await.unwrap();
 }
 
@@ -243,7 +247,7 @@ async fn a_key_that_the_database_refuses_does_not_stop_the_others() {
     await_row(&central, "Logical_Switch_Port", "default_db", true);
     controller.idle().await;
     let made = names(&central, "Logical_Switch");
-    assert_eq!(made, ["a", "node-a", "node-b"]);
+    assert_eq!(made, ["a", "node-a", "node-b", "podwire_doors"]);
     controller.stop().await.unwrap();
 }
 
