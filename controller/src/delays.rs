@@ -1,15 +1,17 @@
-//! How long new pods wait for OVN: for ovn-northd from the commit of a pod's row until the
-//! southbound database has its `Port_Binding`, and for its node from the claim of ovn-controller
-//! until the flows are installed (`up`).
+//! How long changes take, stage by stage: the controller, from the event of an object's watch until
+//! the northbound database has what it causes; then, of new pods alone, ovn-northd, from the commit
+//! of a pod's row until the southbound database has its `Port_Binding`; and its node, from the
+//! claim of ovn-controller until the flows are installed (`up`).
 //!
-//! They come from ordinary changes alone. `nb_cfg` would tell as much for a full run of ovn-northd
-//! on OVN 23.03 and a write of each chassis.
+//! Those of OVN come from ordinary changes alone. `nb_cfg` would tell as much for a full run of
+//! ovn-northd on OVN 23.03 and a write of each chassis.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use podwire_ovs::value::Uuid;
+use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
 use serde::{Deserialize, Serialize};
 use smol_str::SmolStr;
@@ -19,16 +21,21 @@ use tokio::time::Instant;
 const LAST: usize = 100;
 
 /// In seconds.
-const BUCKETS: [f64; 12] = [
-    0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
+const BUCKETS: [f64; 15] = [
+    0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0,
 ];
+
+/// By the kind of the changed object.
+pub(crate) type ByKind = Family<[(&'static str, &'static str); 1], Histogram, fn() -> Histogram>;
 
 /// The delays of a controller's terms; clones share them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Delays(Arc<Mutex<Inner>>);
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Inner {
+    /// Of the controller, in seconds.
+    programming: ByKind,
     /// Ports whose rows are committed and not yet in the southbound database.
     committed: HashMap<SmolStr, Instant>,
     /// Ports that are there and not up.
@@ -84,10 +91,26 @@ pub(crate) struct Seen<'a> {
     pub(crate) claimed: bool,
 }
 
+fn histogram() -> Histogram {
+    Histogram::new(BUCKETS)
+}
+
+impl Default for Inner {
+    fn default() -> Self {
+        Self {
+            programming: Family::new_with_constructor(histogram),
+            committed: HashMap::new(),
+            bound: HashMap::new(),
+            northd: Series::default(),
+            nodes: Series::default(),
+        }
+    }
+}
+
 impl Default for Series {
     fn default() -> Self {
         Self {
-            all: Histogram::new(BUCKETS),
+            all: histogram(),
             last: VecDeque::with_capacity(LAST),
         }
     }
@@ -116,6 +139,16 @@ impl Series {
 }
 
 impl Delays {
+    /// Everything that changes cause was committed at this time: of a kind each, reported then.
+    pub(crate) fn programmed(&self, changes: Vec<(&'static str, Instant)>, at: Instant) {
+        let inner = self.lock();
+        for (kind, reported) in changes {
+            let took = at.saturating_duration_since(reported);
+            let of_kind = inner.programming.get_or_create(&[("kind", kind)]);
+            of_kind.observe(took.as_secs_f64());
+        }
+    }
+
     /// A pod's row was committed.
     pub(crate) fn committed(&self, port: &str, at: Instant) {
         self.lock().committed.insert(port.into(), at);
@@ -137,6 +170,7 @@ impl Delays {
             bound,
             northd,
             nodes,
+            ..
         } = &mut *inner;
         let Some(seen) = seen else {
             if let Some(Bound {
@@ -186,6 +220,11 @@ impl Delays {
             waiting: inner.committed.len(),
             longest_ms: first.map_or(0, |first| millis(first.elapsed())),
         }
+    }
+
+    /// All delays of the controller.
+    pub(crate) fn programming(&self) -> ByKind {
+        self.lock().programming.clone()
     }
 
     /// All delays, of ovn-northd and of the nodes.

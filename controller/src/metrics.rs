@@ -3,14 +3,12 @@
 use hyper::StatusCode;
 use podwire_daemon::http::{self, Response};
 use prometheus_client::encoding::text::encode;
-use prometheus_client::encoding::{EncodeMetric, MetricEncoder};
-use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};
 
 use crate::delays::Delays;
-use crate::progress::{BOUNDS, Latency, Progress, Spread};
+use crate::progress::Progress;
 
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
@@ -120,7 +118,7 @@ pub(crate) fn page(progress: &Progress, delays: &Delays) -> String {
         "programming_duration",
         "From the event of a changed object until the northbound database has what it causes",
         Unit::Seconds,
-        progress.latency.clone(),
+        delays.programming(),
     );
     let [northd, nodes] = delays.series();
     let histograms = [
@@ -144,35 +142,15 @@ pub(crate) fn page(progress: &Progress, delays: &Delays) -> String {
     text
 }
 
-impl EncodeMetric for Latency {
-    #[expect(clippy::cast_precision_loss, reason = "sums below 2^52 microseconds")]
-    fn encode(&self, mut encoder: MetricEncoder<'_>) -> Result<(), std::fmt::Error> {
-        for (kind, Spread { counts, sum }) in &self.0 {
-            let bounds = BOUNDS.iter().map(|bound| *bound as f64 / 1e3);
-            let buckets: Vec<(f64, u64)> = bounds.chain([f64::MAX]).zip(*counts).collect();
-            let (sum, count) = (*sum as f64 / 1e6, counts.iter().sum());
-            encoder
-                .encode_family(&[("kind", *kind)])?
-                .encode_histogram::<[(&str, &str); 0]>(sum, count, &buckets, None)?;
-        }
-        Ok(())
-    }
-
-    fn metric_type(&self) -> MetricType {
-        MetricType::Histogram
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn dashboard_and_alerts_ask_for_numbers_that_are_on_the_page() {
-        let mut progress = Progress::default();
-        let now = tokio::time::Instant::now();
-        progress.latency.observe(vec![("pod", now)]);
-        let page = page(&progress, &Delays::default());
+        let (delays, now) = (Delays::default(), tokio::time::Instant::now());
+        delays.programmed(vec![("pod", now)], now);
+        let page = page(&Progress::default(), &delays);
         let dashboard = include_str!("../../deploy/grafana/podwire-controller.json");
         let rules = include_str!("../../deploy/prometheus/podwire.rules.yml");
         let is_part = |it: char| it.is_ascii_lowercase() || it == '_';

@@ -1,43 +1,8 @@
 //! The controller's progress.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tokio::sync::watch;
-use tokio::time::Instant;
-
-/// How long changes of objects took from the event of their watch until the transaction with all
-/// that they cause was committed, by kind.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Latency(pub BTreeMap<&'static str, Spread>);
-
-/// Durations, counted.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Spread {
-    /// Of each bound, those that are not above it, but above the one before; then the rest.
-    pub counts: [u64; BOUNDS.len() + 1],
-    /// All of them, in microseconds.
-    pub sum: u64,
-}
-
-/// In milliseconds.
-pub(crate) const BOUNDS: [u64; 15] = [
-    1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000,
-];
-
-impl Latency {
-    /// These changes, of a kind each and since then, are committed now.
-    pub(crate) fn observe(&mut self, changes: Vec<(&'static str, Instant)>) {
-        let now = Instant::now();
-        for (kind, since) in changes {
-            let took = u64::try_from((now - since).as_micros()).unwrap_or(u64::MAX);
-            let spread = self.0.entry(kind).or_default();
-            let place = BOUNDS.iter().position(|bound| took <= bound * 1000);
-            spread.counts[place.unwrap_or(BOUNDS.len())] += 1;
-            spread.sum = spread.sum.saturating_add(took);
-        }
-    }
-}
 
 /// The controller's counters, for tests and metrics.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -58,8 +23,6 @@ pub struct Progress {
     pub write_failures: u64,
     /// Changes of objects received.
     pub changes: u64,
-    /// How long changes took until they were committed.
-    pub latency: Latency,
     /// This controller leads.
     pub leads: bool,
     /// Known nodes.

@@ -67,3 +67,20 @@ fn percentiles_are_of_the_last_pods() {
     };
     assert_eq!(series.last(), Some(last));
 }
+
+#[test]
+fn the_controllers_own_part_is_counted_by_kind() {
+    let (delays, start) = (Delays::default(), Instant::now());
+    delays.programmed(vec![("pod", start), ("policy", ms(start, 3))], ms(start, 7));
+    let mut text = String::new();
+    let mut registry = prometheus_client::registry::Registry::default();
+    registry.register("it", "", delays.programming());
+    prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+    for line in [
+        "it_bucket{le=\"0.005\",kind=\"policy\"} 1\n",
+        "it_bucket{le=\"0.005\",kind=\"pod\"} 0\n",
+        "it_bucket{le=\"0.01\",kind=\"pod\"} 1\n",
+    ] {
+        assert!(text.contains(line), "{line} is not in {text}");
+    }
+}

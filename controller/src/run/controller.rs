@@ -129,7 +129,7 @@ impl Controller {
                 true => self.state.timer.put_back(waiting),
                 // The first list is no change.
                 false if self.progress.is_ready && self.committed > before => {
-                    self.progress.latency.observe(waiting);
+                    self.delays.programmed(waiting, Instant::now());
                 }
                 false => {}
             }

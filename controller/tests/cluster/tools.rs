@@ -193,11 +193,11 @@ async fn the_metrics_say_what_was_done() {
     let address = free.local_addr().unwrap().to_string();
     drop(free);
     let mut controller = Running::start(&central, &server, &["--metrics-address", &address]);
-    controller.idle().await;
+    let before = controller.idle().await;
     // A change that causes something.
     server.apply(pod("node-a", "default", "web", "uid-of-web", json!({})));
     controller
-        .until(|it| it.latency.0.contains_key("pod"))
+        .until(|it| it.operations > before.operations)
         .await;
     let done = controller.idle().await;
     let page = |path: &str| {
