@@ -3,19 +3,20 @@
 
 mod check;
 mod policies;
+mod settle;
+mod steps;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use podwire_controller::want::policy::policy_group;
 use podwire_tests::apiserver::{ApiServer, endpoints, node, pod, service};
 use podwire_tests::ovn::Central;
-use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use serde_json::{Value, json};
+use steps::{Step, Text, step};
 
-use crate::fixture::{Running, await_network, await_row};
+use crate::fixture::Running;
 use crate::networks::{ASKED, definition};
-use crate::tiered::{await_condition, has_tiers, tiered};
+use crate::tiered::{has_tiers, tiered};
 
 const WISHED: &str = "podwire.io/ip-addresses";
 const WISHED_MAC: &str = "podwire.io/mac-address";
@@ -40,154 +41,6 @@ const NODES: u8 = 3;
 const PODS: u8 = 8;
 const SERVICES: u8 = 3;
 const POLICIES: u8 = 3;
-
-/// The node in whose subnet an address is requested, and its offset there.
-type Wish = Option<(u8, u8)>;
-
-/// What somebody writes into an annotation.
-#[derive(Clone, Copy, Debug)]
-enum Text {
-    Nothing,
-    Empty,
-    Garbage,
-    /// That of another object.
-    Of(u8),
-}
-
-/// One change of the cluster.
-#[derive(Clone, Debug)]
-enum Step {
-    Node(u8),
-    NoNode(u8),
-    /// Removed and back at once.
-    NodeAgain(u8),
-    NodeSubnets(u8, Text),
-    /// On a node, with a wish for one of [`MACS`]. Of one that it replaces the end may not be told.
-    Pod(u8, u8, Wish, Option<usize>, bool),
-    NoPod(u8),
-    PodDone(u8, u8),
-    /// One that is there gets another name, with its annotations.
-    PodRenamed(u8, u8),
-    PodNetworks(u8, Text),
-    PodWishes(u8, Wish),
-    /// A pod or a service gets a label.
-    Labelled(&'static str, u8, u8),
-    /// For all pods, or those with a label; from all pods with a label, or of a team.
-    Policy(u8, Option<u8>, Result<u8, u8>),
-    NoPolicy(u8),
-    /// One of the whole cluster, of either tier: for whom, what it does, and from whom.
-    Tiered(u8, bool, Option<u8>, u8, Result<u8, u8>),
-    NoTiered(u8),
-    /// The namespace belongs to a team.
-    Team(u8),
-    /// Somebody empties all groups, and adds a stranger to all sets.
-    MembersChanged,
-    /// With endpoints on the client's node alone, or all of them.
-    Service(u8, bool),
-    NoService(u8),
-    /// One that is there gets another name, with its address.
-    ServiceRenamed(u8, u8),
-    /// Each with its node.
-    Endpoints(u8, Vec<(u8, u8)>),
-    NoEndpoints(u8),
-    /// A slice goes to another service, or to none.
-    EndpointsOf(u8, Option<u8>),
-    /// The definition of a second network, with one of two subnets, or other excluded addresses.
-    Definition(u8),
-    NoDefinition,
-    /// A pod asks for that network so many times, and for one without a definition.
-    Asks(u8, u8),
-    /// The controller dies wherever it is, and another starts.
-    Crash,
-    /// Nobody leads until the next of these.
-    Away,
-    /// Somebody removes a port.
-    PortRemoved(u8),
-    /// Somebody removes a node's switch with all ports, or its router port.
-    SwitchRemoved(u8),
-    RouterPortRemoved(u8),
-    /// Everything is compared.
-    Settle,
-}
-
-fn step() -> impl Strategy<Value = Step> {
-    let (nodes, pods, services) = (0..NODES, 0..PODS, 0..SERVICES);
-    let pods_of_labels = pods.clone();
-    let wish = proptest::option::weighted(0.6, (0..NODES, 0..4_u8));
-    let mac = proptest::option::weighted(0.3, 0..MACS.len());
-    let text = |others: u8| {
-        prop_oneof![
-            Just(Text::Nothing),
-            Just(Text::Empty),
-            Just(Text::Garbage),
-            (0..others).prop_map(Text::Of),
-        ]
-    };
-    let of_nodes = prop_oneof![
-        6 => nodes.clone().prop_map(Step::Node),
-        1 => nodes.clone().prop_map(Step::NoNode),
-        2 => nodes.clone().prop_map(Step::NodeAgain),
-        2 => (nodes.clone(), text(NODES)).prop_map(|(node, text)| Step::NodeSubnets(node, text)),
-        1 => nodes.clone().prop_map(Step::SwitchRemoved),
-        1 => nodes.clone().prop_map(Step::RouterPortRemoved),
-    ];
-    let of_pods = prop_oneof![
-        8 => (pods.clone(), nodes.clone(), wish.clone(), mac, any::<bool>())
-            .prop_map(|(pod, node, wish, mac, is_told)| Step::Pod(pod, node, wish, mac, is_told)),
-        2 => pods.clone().prop_map(Step::NoPod),
-        1 => (pods.clone(), nodes.clone()).prop_map(|(pod, node)| Step::PodDone(pod, node)),
-        2 => (pods.clone(), pods.clone()).prop_map(|(pod, name)| Step::PodRenamed(pod, name)),
-        3 => (pods.clone(), text(PODS)).prop_map(|(pod, text)| Step::PodNetworks(pod, text)),
-        2 => (pods.clone(), wish).prop_map(|(pod, wish)| Step::PodWishes(pod, wish)),
-        1 => (pods.clone(), 0..3_u8).prop_map(|(pod, label)| Step::Labelled("Pod", pod, label)),
-        1 => pods.prop_map(Step::PortRemoved),
-    ];
-    let label = 0..3_u8;
-    let from = prop_oneof![label.clone().prop_map(Ok), label.clone().prop_map(Err)];
-    let by = from.clone();
-    let of_policies = prop_oneof![
-        4 => (0..POLICIES, proptest::option::of(label.clone()), from)
-            .prop_map(|(policy, of, from)| Step::Policy(policy, of, from)),
-        2 => (0..POLICIES).prop_map(Step::NoPolicy),
-        4 => (0..POLICIES, any::<bool>(), proptest::option::of(label.clone()), 0..3_u8, by)
-            .prop_map(|(policy, is_first, of, action, from)| {
-                Step::Tiered(policy, is_first, of, action, from)
-            }),
-        2 => (0..POLICIES).prop_map(Step::NoTiered),
-        2 => label.clone().prop_map(Step::Team),
-        3 => (pods_of_labels, label).prop_map(|(pod, label)| Step::Labelled("Pod", pod, label)),
-        1 => Just(Step::MembersChanged),
-    ];
-    let of_services = prop_oneof![
-        3 => (services.clone(), any::<bool>())
-            .prop_map(|(service, is_local)| Step::Service(service, is_local)),
-        1 => services.clone().prop_map(Step::NoService),
-        2 => (services.clone(), proptest::collection::vec((3..9_u8, nodes), 0..4))
-            .prop_map(|(service, ends)| Step::Endpoints(service, ends)),
-        2 => (services.clone(), services.clone())
-            .prop_map(|(service, name)| Step::ServiceRenamed(service, name)),
-        2 => (services.clone(), proptest::option::weighted(0.8, services.clone()))
-            .prop_map(|(slice, service)| Step::EndpointsOf(slice, service)),
-        1 => (services.clone(), 0..3_u8)
-            .prop_map(|(service, label)| Step::Labelled("Service", service, label)),
-        1 => services.prop_map(Step::NoEndpoints),
-    ];
-    let of_networks = prop_oneof![
-        2 => (0..3_u8).prop_map(Step::Definition),
-        1 => Just(Step::NoDefinition),
-        4 => (0..PODS, 0..3_u8).prop_map(|(pod, times)| Step::Asks(pod, times)),
-    ];
-    prop_oneof![
-        5 => of_networks,
-        6 => of_nodes,
-        12 => of_pods,
-        6 => of_services,
-        6 => of_policies,
-        1 => Just(Step::Crash),
-        2 => Just(Step::Away),
-        1 => Just(Step::Settle),
-    ]
-}
 
 struct World {
     central: Central,
@@ -484,84 +337,6 @@ impl World {
     fn lead(&mut self) {
         let start = || Running::start(&self.central, &self.server, &FLAGS);
         self.controller.get_or_insert_with(start);
-    }
-
-    /// Waits until everything that was told so far is done: each kind's last change is, and a pass
-    /// after that.
-    async fn settle(&mut self) {
-        self.lead();
-        self.settled += 1;
-        let (server, name) = (&self.server, format!("last-{}", self.settled));
-        server.apply(node(&name, "192.0.2.99"));
-        server.apply(pod(&name, "default", &name, &name, json!({})));
-        await_network(server, "default", &name);
-        let vip = format!("10.96.1.{}", self.settled);
-        server.apply(service("default", &name, &vip, 80));
-        let row = format!("Service_default/{name}_TCP_cluster");
-        await_row(&self.central, "Load_Balancer", &row, true);
-        server.apply(endpoints("default", &name, &["10.244.0.99"], 80));
-        let vips = json!(["map", [[format!("{vip}:80"), "10.244.0.99:80"]]]);
-        let northbound = self.central.northbound();
-        let condition = json!([["name", "==", row], ["vips", "==", vips]]);
-        northbound
-            .wait("Load_Balancer", condition, "!=", &["name"], json!([]))
-            .unwrap();
-        server.delete_object("Service", "default", &name);
-        await_row(&self.central, "Load_Balancer", &row, false);
-        // Of the whole cluster. With the object's own watch, what was told before is known.
-        let kind = "ClusterNetworkPolicy";
-        server.apply(tiered(kind, &name, &json!({ "ingress": [] })));
-        let reason = if self.has_tiers {
-            "Applied"
-        } else {
-            "OVNTooOld"
-        };
-        await_condition(server, (kind, &name), reason);
-        server.delete_object(kind, "", &name);
-        // The second network's definition, and a pod that asks for its network.
-        let network = json!({ "subnets": "10.3.0.0/24" });
-        server.apply(definition(&name, &name, &network));
-        let switch = format!("{}_ovn_layer2_switch", name.replace('-', "."));
-        await_row(&self.central, "Logical_Switch", &switch, true);
-        server.delete_object("NetworkAttachmentDefinition", "default", &name);
-        await_row(&self.central, "Logical_Switch", &switch, false);
-        // A policy and then the namespace, whose team the policy names.
-        let before = server.object("Namespace", "", "default");
-        let mut labels = before.map_or(json!({}), |it| it["metadata"]["labels"].clone());
-        labels[&name] = "".into();
-        let last = json!({ "matchLabels": { &name: "" } });
-        let group = policy_group("default", &name);
-        let peer = json!({ "namespaceSelector": last });
-        let nobody = json!({ "matchLabels": { "app": "nobody" } });
-        server.apply(policy_of(&name, nobody, peer));
-        await_row(&self.central, "Port_Group", &group, true);
-        server.apply(namespace(labels.clone()));
-        let northbound = self.central.northbound();
-        let has_members = || {
-            let sets = northbound.rows("Address_Set").unwrap();
-            let is_its = |ids: &Value| ids["k8s.ovn.org/name"].to_string().contains(&name);
-            let mut own = sets.iter().filter(|row| is_its(&row["external_ids"]));
-            own.any(|row| row["addresses"].to_string().contains('.'))
-        };
-        let controller = self.controller.as_mut().unwrap();
-        controller
-            .until(|progress| progress.is_idle && has_members())
-            .await;
-        server.delete_object("NetworkPolicy", "default", &name);
-        await_row(&self.central, "Port_Group", &group, false);
-        controller
-            .until(|progress| progress.is_ready && progress.is_idle && progress.retries == 0)
-            .await;
-    }
-
-    /// A fresh controller finds nothing to do, but says once more what it refuses.
-    async fn compare(&mut self, refused: usize) {
-        if let Some(controller) = self.controller.take() {
-            controller.stop().await.unwrap();
-        }
-        self.lead();
-        let compared = self.controller.as_mut().unwrap().idle().await;
-        assert_eq!((compared.operations, compared.writes), (0, refused as u64));
     }
 }
 

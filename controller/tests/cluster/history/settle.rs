@@ -1,0 +1,90 @@
+//! When everything that was told is done, and when nothing is left to do.
+
+use podwire_controller::want::policy::policy_group;
+use podwire_tests::apiserver::{endpoints, node, pod, service};
+use serde_json::{Value, json};
+
+use super::{World, namespace, policy_of};
+use crate::fixture::{await_network, await_row};
+use crate::networks::definition;
+use crate::tiered::{await_condition, tiered};
+
+impl World {
+    /// Waits until everything that was told so far is done: each kind's last change is, and a pass
+    /// after that.
+    pub(super) async fn settle(&mut self) {
+        self.lead();
+        self.settled += 1;
+        let (server, name) = (&self.server, format!("last-{}", self.settled));
+        server.apply(node(&name, "192.0.2.99"));
+        server.apply(pod(&name, "default", &name, &name, json!({})));
+        await_network(server, "default", &name);
+        let vip = format!("10.96.1.{}", self.settled);
+        server.apply(service("default", &name, &vip, 80));
+        let row = format!("Service_default/{name}_TCP_cluster");
+        await_row(&self.central, "Load_Balancer", &row, true);
+        server.apply(endpoints("default", &name, &["10.244.0.99"], 80));
+        let vips = json!(["map", [[format!("{vip}:80"), "10.244.0.99:80"]]]);
+        let northbound = self.central.northbound();
+        let condition = json!([["name", "==", row], ["vips", "==", vips]]);
+        northbound
+            .wait("Load_Balancer", condition, "!=", &["name"], json!([]))
+            .unwrap();
+        server.delete_object("Service", "default", &name);
+        await_row(&self.central, "Load_Balancer", &row, false);
+        // Of the whole cluster. With the object's own watch, what was told before is known.
+        let kind = "ClusterNetworkPolicy";
+        server.apply(tiered(kind, &name, &json!({ "ingress": [] })));
+        let reason = if self.has_tiers {
+            "Applied"
+        } else {
+            "OVNTooOld"
+        };
+        await_condition(server, (kind, &name), reason);
+        server.delete_object(kind, "", &name);
+        // The second network's definition, and a pod that asks for its network.
+        let network = json!({ "subnets": "10.3.0.0/24" });
+        server.apply(definition(&name, &name, &network));
+        let switch = format!("{}_ovn_layer2_switch", name.replace('-', "."));
+        await_row(&self.central, "Logical_Switch", &switch, true);
+        server.delete_object("NetworkAttachmentDefinition", "default", &name);
+        await_row(&self.central, "Logical_Switch", &switch, false);
+        // A policy and then the namespace, whose team the policy names.
+        let before = server.object("Namespace", "", "default");
+        let mut labels = before.map_or(json!({}), |it| it["metadata"]["labels"].clone());
+        labels[&name] = "".into();
+        let last = json!({ "matchLabels": { &name: "" } });
+        let group = policy_group("default", &name);
+        let peer = json!({ "namespaceSelector": last });
+        let nobody = json!({ "matchLabels": { "app": "nobody" } });
+        server.apply(policy_of(&name, nobody, peer));
+        await_row(&self.central, "Port_Group", &group, true);
+        server.apply(namespace(labels.clone()));
+        let northbound = self.central.northbound();
+        let has_members = || {
+            let sets = northbound.rows("Address_Set").unwrap();
+            let is_its = |ids: &Value| ids["k8s.ovn.org/name"].to_string().contains(&name);
+            let mut own = sets.iter().filter(|row| is_its(&row["external_ids"]));
+            own.any(|row| row["addresses"].to_string().contains('.'))
+        };
+        let controller = self.controller.as_mut().unwrap();
+        controller
+            .until(|progress| progress.is_idle && has_members())
+            .await;
+        server.delete_object("NetworkPolicy", "default", &name);
+        await_row(&self.central, "Port_Group", &group, false);
+        controller
+            .until(|progress| progress.is_ready && progress.is_idle && progress.retries == 0)
+            .await;
+    }
+
+    /// A fresh controller finds nothing to do, but says once more what it refuses.
+    pub(super) async fn compare(&mut self, refused: usize) {
+        if let Some(controller) = self.controller.take() {
+            controller.stop().await.unwrap();
+        }
+        self.lead();
+        let compared = self.controller.as_mut().unwrap().idle().await;
+        assert_eq!((compared.operations, compared.writes), (0, refused as u64));
+    }
+}
