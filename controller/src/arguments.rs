@@ -6,6 +6,7 @@ use podwire_daemon::output::OutputArgs;
 
 use crate::cluster::ObjectName;
 use crate::config::Config;
+use crate::key::{Key, Of};
 use crate::keys::KeysArgs;
 use crate::tools::Target;
 
@@ -51,16 +52,18 @@ pub enum Command {
     /// whether the northbound database has its rows; or what policies would change, before they
     /// are applied
     Policy {
-        /// NAMESPACE/NAME
-        #[arg(value_parser = object_name, required_unless_present = "dry_run")]
+        /// NAMESPACE/NAME, or KIND/NAME for a policy of the whole cluster:
+        /// ClusterNetworkPolicy/NAME, AdminNetworkPolicy/NAME or BaselineAdminNetworkPolicy/NAME
+        #[arg(value_parser = policy_key, required_unless_present = "dry_run")]
         #[arg(conflicts_with = "dry_run")]
-        policy: Option<ObjectName>,
+        policy: Option<Key>,
         /// Show which connections between living pods, nodes and the outside the policies of the
         /// files would cut or open, and write nothing. Exit code 0: none would be cut; 3: some
         /// would
         #[arg(long, requires = "files")]
         dry_run: bool,
-        /// YAML or JSON with NetworkPolicies, several documents or a List; - for standard input
+        /// YAML or JSON with policies of namespaces or of the whole cluster, several documents or a
+        /// List; - for standard input
         #[arg(
             short = 'f',
             long = "filename",
@@ -98,5 +101,68 @@ fn object_name(text: &str) -> Result<ObjectName, String> {
     match text.parse() {
         Ok(Target::Pod(namespace, name)) => Ok((namespace, name)),
         _ => Err("write NAMESPACE/NAME".to_owned()),
+    }
+}
+
+/// A policy. Namespaces may have the names of kinds, so that a NetworkPolicy can be written with
+/// its kind, too.
+fn policy_key(text: &str) -> Result<Key, String> {
+    let kinds = [Of::ClusterPolicy, Of::AdminPolicy, Of::BaselinePolicy];
+    let is = |of: Of, kind: &str| {
+        let known = of.kind().map_or("", |(_, kind)| kind);
+        known.eq_ignore_ascii_case(kind)
+    };
+    let parts: Vec<&str> = text.split('/').collect();
+    let key = match parts[..] {
+        [kind, name] if !name.is_empty() => {
+            let of = kinds.into_iter().find(|of| is(*of, kind));
+            of.map(|of| Key::named(of, name.into()))
+        }
+        _ => None,
+    };
+    if let Some(key) = key {
+        return Ok(key);
+    }
+    let id = match parts[..] {
+        [_, _] => object_name(text),
+        [kind, namespace, name] if is(Of::Policy, kind) => {
+            object_name(&format!("{namespace}/{name}"))
+        }
+        _ => Err(String::new()),
+    };
+    let id = id.map_err(|_| "write NAMESPACE/NAME, or ClusterNetworkPolicy/NAME".to_owned());
+    id.map(|id| Key::object(Of::Policy, id))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_policy_is_named_by_its_namespace_or_by_its_kind() {
+        let of_namespace = |namespace: &str, name: &str| {
+            Ok(Key::object(Of::Policy, (namespace.into(), name.into())))
+        };
+        let named = |of: Of, name: &str| Ok(Key::named(of, name.into()));
+        for (text, expected) in [
+            ("shop/allow", of_namespace("shop", "allow")),
+            ("ClusterNetworkPolicy/a", named(Of::ClusterPolicy, "a")),
+            ("clusternetworkpolicy/a", named(Of::ClusterPolicy, "a")),
+            ("AdminNetworkPolicy/a", named(Of::AdminPolicy, "a")),
+            (
+                "baselineadminnetworkpolicy/default",
+                named(Of::BaselinePolicy, "default"),
+            ),
+            (
+                "NetworkPolicy/adminnetworkpolicy/a",
+                of_namespace("adminnetworkpolicy", "a"),
+            ),
+        ] {
+            assert_eq!(policy_key(text), expected, "{text}");
+        }
+        for wrong in ["", "a", "a/", "/a", "a/b/c", "AdminNetworkPolicy/"] {
+            let error = policy_key(wrong).unwrap_err();
+            assert!(error.contains("ClusterNetworkPolicy/NAME"), "{wrong}");
+        }
     }
 }

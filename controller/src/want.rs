@@ -75,6 +75,15 @@ impl Row {
         }
     }
 
+    /// The content of a column; `None` if it is a reference.
+    pub fn value(&self, column: &str) -> Option<&Value> {
+        let mut columns = self.columns.iter();
+        match columns.find(|(name, _)| *name == column) {
+            Some((_, Column::Value(value))) => Some(value),
+            _ => None,
+        }
+    }
+
     fn set(mut self, column: &'static str, value: impl Into<Value>) -> Self {
         self.columns.push((column, Column::Value(value.into())));
         self

@@ -4,11 +4,14 @@
 
 mod read;
 
+use std::fmt;
+
 use podwire_apiserver::object::Metadata;
 use podwire_cluster::Name;
 use podwire_cluster::api::{self, Part};
 use serde_json::{Value, json};
 
+use super::logging::{Logging, Logs};
 use super::policy::{Direction, NamedPort, Peer, Rule};
 use super::version;
 
@@ -30,6 +33,8 @@ pub struct Tiered {
     pub version: u64,
     /// What it says; or why nothing of it can be applied.
     pub content: Result<Content, String>,
+    /// Which of its packets are logged.
+    pub logging: Option<Logging>,
     /// Its conditions, those of others too.
     conditions: Vec<Value>,
 }
@@ -61,7 +66,7 @@ pub enum Level {
 }
 
 /// What is done with a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
 #[expect(missing_docs, reason = "the API's names")]
 pub enum Action {
     Accept,
@@ -92,6 +97,14 @@ pub struct Refusal {
 }
 
 impl Level {
+    /// Its tier, as the API calls it.
+    pub fn tier_name(self) -> &'static str {
+        match self {
+            Self::Admin(_) => "Admin",
+            Self::Baseline(_) | Self::Last => "Baseline",
+        }
+    }
+
     /// The priority of the ACLs of a run of its rules. Above all of them there is one more.
     pub fn priority(self, run: u16) -> u16 {
         let first = match self {
@@ -99,6 +112,19 @@ impl Level {
             Self::Last => RUNS.saturating_mul(read::LOWEST + 1),
         };
         HIGHEST.saturating_sub(first).saturating_sub(run)
+    }
+}
+
+/// For people.
+impl fmt::Display for Level {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let tier = self.tier_name();
+        match self {
+            Self::Admin(priority) | Self::Baseline(priority) => {
+                write!(f, "tier {tier}, priority {priority}")
+            }
+            Self::Last => write!(f, "tier {tier}, after all others"),
+        }
     }
 }
 
@@ -172,8 +198,14 @@ impl Tiered {
             uid: metadata.uid.as_str().into(),
             version: version(&metadata.resource_version),
             content,
+            logging: Logging::of(Logs::Tiered, metadata),
             conditions,
         }
+    }
+
+    /// All of it that somebody wrote: not its conditions.
+    pub fn said(&self) -> (&Result<Content, String>, &Option<Logging>) {
+        (&self.content, &self.logging)
     }
 
     /// Why nothing of it is applied, or what it is applied without.

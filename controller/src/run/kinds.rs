@@ -7,12 +7,28 @@ use tokio::time::Instant;
 
 use super::State;
 use super::watch::{Change, Followed, Kind, all, namespaced};
-use crate::cluster::logging::Logging;
+use crate::cluster::logging::{Logging, Logs};
 use crate::cluster::network::Definition;
 use crate::cluster::policy::Policy;
 use crate::cluster::tiered::Tiered;
 use crate::cluster::{Node, Pod};
 use crate::key::{Key, Of};
+
+/// A kind of policies of the whole cluster: its objects, their keys, and how they are read. What
+/// differs has to be known to functions without an environment, so that this is a macro.
+macro_rules! tiered {
+    ($object:ty, $of:expr, $read:ident) => {
+        Followed {
+            events: all::<$object>,
+            name: |policy| Key::named($of, policy.name.as_str().into()),
+            reduce: |policy| Some(Tiered::$read(policy)),
+            change: |key, policy| changed(move |state| state.learn_tiered(key, policy)),
+            unreadable: Some(|key, _| Change::Unreadable(key)),
+            holds: &[Of::Peers, $of, Of::Pod, Of::Members],
+            is_optional: true,
+        }
+    };
+}
 
 /// All of them, in no order: each is listed for itself.
 pub(super) const KINDS: &[&dyn Kind] = &[
@@ -49,7 +65,10 @@ pub(super) const KINDS: &[&dyn Kind] = &[
         name: |namespace| namespace.name.as_str().into(),
         reduce: |namespace| {
             let metadata = &namespace.metadata;
-            Some((metadata.labels.clone(), Logging::of(metadata)))
+            Some((
+                metadata.labels.clone(),
+                Logging::of(Logs::Namespace, metadata),
+            ))
         },
         change: |name, namespace| changed(move |state| state.learn_namespace(name, namespace)),
         unreadable: None,
@@ -65,39 +84,13 @@ pub(super) const KINDS: &[&dyn Kind] = &[
         holds: SELECTED,
         is_optional: false,
     },
-    &Followed {
-        events: all::<api::ClusterNetworkPolicy>,
-        name: |policy| policy.name.as_str().into(),
-        reduce: |policy| Some(Tiered::of_cluster(policy)),
-        change: |name, policy| {
-            changed(move |state| state.learn_tiered(Key::named(Of::ClusterPolicy, name), policy))
-        },
-        unreadable: Some(|name, _| Change::Unreadable(Key::named(Of::ClusterPolicy, name))),
-        holds: &[Of::Peers, Of::ClusterPolicy, Of::Pod, Of::Members],
-        is_optional: true,
-    },
-    &Followed {
-        events: all::<api::AdminNetworkPolicy>,
-        name: |policy| policy.name.as_str().into(),
-        reduce: |policy| Some(Tiered::of_admin(policy)),
-        change: |name, policy| {
-            changed(move |state| state.learn_tiered(Key::named(Of::AdminPolicy, name), policy))
-        },
-        unreadable: Some(|name, _| Change::Unreadable(Key::named(Of::AdminPolicy, name))),
-        holds: &[Of::Peers, Of::AdminPolicy, Of::Pod, Of::Members],
-        is_optional: true,
-    },
-    &Followed {
-        events: all::<api::BaselineAdminNetworkPolicy>,
-        name: |policy| policy.name.as_str().into(),
-        reduce: |policy| Some(Tiered::of_baseline(policy)),
-        change: |name, policy| {
-            changed(move |state| state.learn_tiered(Key::named(Of::BaselinePolicy, name), policy))
-        },
-        unreadable: Some(|name, _| Change::Unreadable(Key::named(Of::BaselinePolicy, name))),
-        holds: &[Of::Peers, Of::BaselinePolicy, Of::Pod, Of::Members],
-        is_optional: true,
-    },
+    &tiered!(api::ClusterNetworkPolicy, Of::ClusterPolicy, of_cluster),
+    &tiered!(api::AdminNetworkPolicy, Of::AdminPolicy, of_admin),
+    &tiered!(
+        api::BaselineAdminNetworkPolicy,
+        Of::BaselinePolicy,
+        of_baseline
+    ),
     &Followed {
         events: all::<api::NetworkAttachmentDefinition>,
         name: namespaced,

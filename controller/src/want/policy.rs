@@ -37,7 +37,7 @@ pub use index::{Namespaces, Policies, Subject, candidate};
 pub use logging::{METER, logged};
 pub use members::{Candidate, PeerSet};
 pub use tiers::Decision;
-pub use verdict::{Connection, Verdict, decide};
+pub use verdict::{Connection, Deciding, Outcome, Verdict};
 
 /// What OVN gives a pod that reaches itself through a service as its source.
 const HAIRPIN: [&str; 2] = ["ip4.src == 169.254.169.5", "ip6.src == fd69::5"];
@@ -137,9 +137,13 @@ fn tiered_named_group(key: &Key, named: &NamedPort, number: u16) -> Name {
     hashed(&named_ids(tiered_ids(key), named, number).id()).into()
 }
 
-/// The port group of the pods that any policy of the whole cluster selects.
 fn tiered_pods() -> Ids {
     Ids::new("Cluster", "tieredPolicies".to_owned())
+}
+
+/// The port group of the pods that any policy of the whole cluster selects.
+pub fn tiered_pods_group() -> Name {
+    hashed(&tiered_pods().id()).into()
 }
 
 fn nodes_group() -> Name {
@@ -175,7 +179,7 @@ pub fn nodes() -> Vec<Row> {
 /// pod's own node. Being `allow-related`, these also have the switches of all of their pods follow
 /// connections: without that, a rule would drop the replies of what is accepted.
 pub fn tiered_door() -> Vec<Row> {
-    let group = Name::from(hashed(&tiered_pods().id()));
+    let group = tiered_pods_group();
     let mut rows = vec![row(Table::PortGroup, tiered_pods())];
     for direction in Direction::BOTH {
         let ids = tiered_pods()

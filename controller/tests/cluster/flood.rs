@@ -175,12 +175,18 @@ fn close(network: &Network) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pod_that_a_policy_isolates_receives_nothing_from_its_first_packet_on() {
     let (network, controller) = Network::start(&[]);
+    start_pods(&network, close);
+    controller.stop().await.unwrap();
+}
+
+/// Many pods of `closed-0` and `closed-1`, for which nothing is to pass once they are closed.
+pub(crate) fn start_pods(network: &Network, close: fn(&Network)) {
     let agents = network.start_agents();
     let (near, _) = network.labelled_pod(0, "near", "client");
     let (far, _) = network.labelled_pod(1, "far", "client");
-    close(&network);
+    close(network);
     let starts = std::env::var("POLICY_STARTS").map_or(200, |count| count.parse().unwrap());
-    let flood = Flood::of(&network, [&near, &far]);
+    let flood = Flood::of(network, [&near, &far]);
     let next = AtomicUsize::new(0);
     block_in_place(|| {
         thread::scope(|scope| {
@@ -218,18 +224,33 @@ async fn a_pod_that_a_policy_isolates_receives_nothing_from_its_first_packet_on(
         })
     });
     drop(agents);
-    controller.stop().await.unwrap();
 }
+
+/// The identity of the first that leads.
+pub(crate) const FIRST: [&str; 2] = ["--identity", "first"];
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_that_restarts_and_no_order_of_objects_opens_what_is_closed() {
-    let (network, mut controller) = Network::start(&["--identity", "first"]);
+    let (network, controller) = Network::start(&FIRST);
+    let kinds = ["networkpolicies", "namespaces", "pods", "nodes"];
+    let last = restart_everything(&network, controller, close, &kinds).await;
+    last.stop().await.unwrap();
+}
+
+/// Pods of `closed-0` and `closed-1`, while everything restarts; then a new one for each kind of
+/// objects that is listed as the last one. Returns who leads at the end.
+pub(crate) async fn restart_everything(
+    network: &Network,
+    mut controller: Running,
+    close: fn(&Network),
+    kinds: &[&'static str],
+) -> Running {
     let agents = network.start_agents();
     let (near, _) = network.labelled_pod(0, "near", "client");
     let (far, _) = network.labelled_pod(1, "far", "client");
-    close(&network);
+    close(network);
     controller.idle().await;
-    let flood = Flood::of(&network, [&near, &far]);
+    let flood = Flood::of(network, [&near, &far]);
     let runtime = tokio::runtime::Handle::current();
     let last = block_in_place(|| {
         thread::scope(|scope| {
@@ -271,7 +292,7 @@ async fn nothing_that_restarts_and_no_order_of_objects_opens_what_is_closed() {
             check(&closed, "another leads");
 
             // A pod that nobody was there to see, and each kind listed as the last.
-            for kind in ["networkpolicies", "namespaces", "pods", "nodes"] {
+            for &kind in kinds {
                 runtime.block_on(second.stop()).unwrap();
                 flood.pass();
                 network.server.withhold(Some(kind));
@@ -292,5 +313,5 @@ async fn nothing_that_restarts_and_no_order_of_objects_opens_what_is_closed() {
         })
     });
     drop(agents);
-    last.stop().await.unwrap();
+    last
 }

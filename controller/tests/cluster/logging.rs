@@ -21,7 +21,7 @@ fn logging(value: Option<&Value>) -> Value {
 
 /// Waits for a line of ovn-controller with all of this, while something is done again and again.
 #[track_caller]
-fn await_line(node: &OvnNode, parts: &[&str], again: impl Fn()) {
+pub(crate) fn await_line(node: &OvnNode, parts: &[&str], again: impl Fn()) {
     let until = Instant::now() + Duration::from_secs(30);
     loop {
         again();

@@ -29,7 +29,7 @@ fn allow() -> Value {
     )
 }
 
-fn labelled(node: &str, name: &str, app: &str) -> Value {
+pub(crate) fn labelled(node: &str, name: &str, app: &str) -> Value {
     let mut pod = pod_of(node, name);
     pod["metadata"]["labels"] = json!({ "app": app });
     pod["spec"]["containers"][0]["ports"] = json!([{ "name": "web", "containerPort": 8443 }]);
@@ -121,11 +121,19 @@ async fn a_policy_is_shown_with_pods_rules_and_rows() {
         "{text}"
     );
     let (is_well, text) = ask(&central, &server, &["policy", "none"]);
-    assert!(!is_well && text.contains("write NAMESPACE/NAME"), "{text}");
+    assert!(
+        !is_well && text.contains("write NAMESPACE/NAME, or ClusterNetworkPolicy/NAME"),
+        "{text}"
+    );
 }
 
 /// What a dry run of a file says: its exit code, and its output.
-fn dry_run(central: &Central, server: &ApiServer, file: &str, more: &[&str]) -> (i32, String) {
+pub(crate) fn dry_run(
+    central: &Central,
+    server: &ApiServer,
+    file: &str,
+    more: &[&str],
+) -> (i32, String) {
     let path = std::env::temp_dir().join(format!("policies-{}.yaml", std::process::id()));
     std::fs::write(&path, file).unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_podwire-controller"));
@@ -229,7 +237,7 @@ opened     all protocols and ports
     for (file, expected) in [
         (
             DENY.replace("NetworkPolicy", "Pod"),
-            "document 1: kind: \"Pod\" is not NetworkPolicy",
+            "document 1: kind: \"Pod\" is none of NetworkPolicy, ClusterNetworkPolicy, ",
         ),
         (
             DENY.replace("namespace: default, ", ""),
@@ -248,7 +256,7 @@ opened     all protocols and ports
             "default/front: spec.ingress[1].from[0]: ipBlock: \"192.0.2.0/33\"",
         ),
         ("{".to_owned(), "no YAML or JSON"),
-        (String::new(), "it has no NetworkPolicy"),
+        (String::new(), "it has no policy"),
     ] {
         let (code, text) = dry_run(&central, &server, &file, &[]);
         assert!(

@@ -1,6 +1,9 @@
 //! Policies of the whole cluster: in force where OVN has tiers, from 23.06 on, and refused aloud
 //! where it has none. `make test-versions` runs these with newer versions.
 
+mod first_packet;
+mod tools;
+
 use std::collections::BTreeSet;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -248,12 +251,16 @@ async fn policies_of_the_cluster_decide_before_and_after_those_of_namespaces() {
     network.central.sync();
     let (arrives, text) = explain("tests/near");
     assert!(
-        arrives && text.contains("allowed by rule 0 of ClusterNetworkPolicy first"),
+        arrives && text.contains("allowed by rule 0 of ClusterNetworkPolicy first (tier Admin)\n"),
         "{text}"
     );
     let (arrives, text) = explain("tests/far");
     assert!(
-        arrives && text.contains("allowed by rule 0 of policy deny"),
+        arrives
+            && text.contains(
+                "allowed by rule 0 of policy deny; passed on by rule 1 of ClusterNetworkPolicy \
+                 first (tier Admin)\n"
+            ),
         "{text}"
     );
 
@@ -271,7 +278,8 @@ async fn policies_of_the_cluster_decide_before_and_after_those_of_namespaces() {
     network.central.sync();
     let (arrives, text) = explain("tests/far");
     assert!(
-        !arrives && text.contains("denied by rule 0 of ClusterNetworkPolicy last"),
+        !arrives
+            && text.contains("denied by rule 0 of ClusterNetworkPolicy last (tier Baseline)\n"),
         "{text}"
     );
 

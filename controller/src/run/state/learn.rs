@@ -135,7 +135,9 @@ impl State {
     /// A meter was changed: whoever needs it makes it anew if it is gone.
     pub(super) fn meter_changed(&mut self) {
         let logging = self.cluster.logging.iter().filter(|(_, it)| it.is_on());
-        let keys = logging.map(|(name, _)| Key::named(Of::Namespace, name.clone()));
+        let namespaces = logging.map(|(name, _)| Key::named(Of::Namespace, name.clone()));
+        let tiered = self.cluster.tiered.keys().filter(|key| self.logs(key));
+        let keys: Vec<Key> = namespaces.chain(tiered.cloned()).collect();
         self.dirty.extend(keys);
         self.dirty.insert(Key::only(Of::Cluster));
     }
@@ -150,6 +152,11 @@ impl State {
 
     pub(crate) fn learn_tiered(&mut self, key: Key, policy: Option<Tiered>) {
         let before = self.waits_for_namespaces();
+        // Its conditions change, too, and nobody waits for those.
+        let known = self.cluster.tiered.get(&key).map(Tiered::said);
+        if known != policy.as_ref().map(Tiered::said) {
+            self.timer.changed("cluster-policy");
+        }
         set(&mut self.cluster.tiered, key.clone(), policy);
         self.apply_tiered(&key);
         if self.waits_for_namespaces() != before {

@@ -116,7 +116,7 @@ impl State {
             Of::Policy => Ok(self.wanted_of_policy(&key.id(), look).into()),
             Of::ClusterPolicy | Of::AdminPolicy | Of::BaselinePolicy => {
                 self.tell(key, look);
-                Ok(self.policies.tiered_rows(key).to_vec().into())
+                Ok(self.tiered_rows(key).into())
             }
             Of::Members => Ok(Wanted::default()),
             Of::Pod => self.wanted_of_pod(&key.id(), plan, look),
@@ -329,10 +329,25 @@ impl State {
         )
     }
 
+    /// The rows of a policy of the whole cluster.
+    pub(crate) fn tiered_rows(&self, key: &Key) -> Vec<want::Row> {
+        let policy = self.cluster.tiered.get(key);
+        let logging = policy.and_then(|it| it.logging.as_ref());
+        logged(self.policies.tiered_rows(key).to_vec(), logging)
+    }
+
     /// Whether a key's ACLs need the meter.
     pub(super) fn logs(&self, key: &Key) -> bool {
-        let logging = self.cluster.logging.get(&key.name);
-        key.of == Of::Namespace && logging.is_some_and(Logging::is_on)
+        let logging = match key.of {
+            Of::Namespace => self.cluster.logging.get(&key.name),
+            _ => self
+                .cluster
+                .tiered
+                .get(key)
+                .filter(|_| self.policies.has_tiers())
+                .and_then(|it| it.logging.as_ref()),
+        };
+        logging.is_some_and(Logging::is_on)
     }
 
     /// Says whether a policy of the whole cluster is applied.
@@ -349,7 +364,17 @@ impl State {
             });
         }
         let refusal = policy.refusal(has_tiers);
-        look.warning = refusal.map(|it| (it.reason, it.message));
+        let refusal = refusal.map(|it| (it.reason, it.message));
+        let unlogged = policy.logging.iter().flat_map(|it| it.problems.clone());
+        let unlogged: Vec<String> = unlogged.collect();
+        look.warning = match (refusal, &unlogged[..]) {
+            (refusal, []) => refusal,
+            (None, problems) => Some(("LoggingMistake", problems.join("; "))),
+            // Of an object with several mistakes there is one Event.
+            (Some((reason, message)), problems) => {
+                Some((reason, format!("{message}; {}", problems.join("; "))))
+            }
+        };
     }
 
     /// The newest version of an object that is known: its own, or that of the last write.

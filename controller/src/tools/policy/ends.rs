@@ -9,7 +9,8 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-use crate::cluster::policy::{Direction, Peer, Policy, Ports, pieces};
+use crate::cluster::policy::{Direction, Peer, Policy, Rule, pieces};
+use crate::cluster::tiered::Content;
 use crate::cluster::{Cluster, Name, Pod};
 use crate::ipam::{self, nth};
 use crate::want::policy::{Candidate, candidate};
@@ -32,7 +33,7 @@ pub(super) struct Group<'a> {
 
 /// What policies look at.
 #[derive(Default)]
-struct Looks<'a> {
+pub(super) struct Looks<'a> {
     labels: BTreeSet<&'a str>,
     ports: BTreeSet<&'a Name>,
     nets: BTreeSet<IpNet>,
@@ -42,30 +43,32 @@ struct Looks<'a> {
 const NETS: usize = 64;
 
 impl<'a> Looks<'a> {
-    fn of(policies: impl Iterator<Item = &'a Policy>) -> Self {
-        let mut looks = Self::default();
-        for policy in policies {
-            looks.labels.extend(policy.selector.keys());
-            let rules = Direction::BOTH
-                .into_iter()
-                .filter_map(|it| policy.rules(it))
-                .flatten();
-            for rule in rules {
-                for peer in rule.peers.iter().flatten() {
-                    match peer {
-                        Peer::Block(net, except) => looks.nets.extend(except.iter().chain([net])),
-                        Peer::Pods { pods, .. } => looks.labels.extend(pods.keys()),
-                    }
-                }
-                looks
-                    .ports
-                    .extend(rule.ports.iter().flatten().filter_map(|it| match it {
-                        Ports::Named(named) => Some(&named.name),
-                        _ => None,
-                    }));
-            }
+    /// Also those of a NetworkPolicy.
+    pub(super) fn policy(&mut self, policy: &'a Policy) {
+        self.labels.extend(policy.selector.keys());
+        let rules = Direction::BOTH.into_iter();
+        let rules = rules.filter_map(|it| policy.rules(it));
+        rules.flatten().for_each(|rule| self.rule(rule));
+    }
+
+    /// Also those of a policy of the whole cluster.
+    pub(super) fn tiered(&mut self, content: &'a Content) {
+        self.peer(&content.subject);
+        let rules = content.ingress.iter().chain(&content.egress);
+        rules.for_each(|rule| self.rule(&rule.matching));
+    }
+
+    fn rule(&mut self, rule: &'a Rule) {
+        rule.peers.iter().flatten().for_each(|it| self.peer(it));
+        let names = rule.named_ports().map(|it| &it.name);
+        self.ports.extend(names);
+    }
+
+    fn peer(&mut self, peer: &'a Peer) {
+        match peer {
+            Peer::Block(net, except) => self.nets.extend(except.iter().chain([net])),
+            Peer::Pods { pods, .. } => self.labels.extend(pods.keys()),
         }
-        looks
     }
 
     /// The networks that an address is in.
@@ -74,13 +77,13 @@ impl<'a> Looks<'a> {
     }
 }
 
-/// All ends of a cluster, as some policies see them; and whether networks were left out.
+/// All ends of a cluster, as some policies see them, and what is outside as those see it that
+/// change; and whether networks were left out.
 pub(super) fn groups<'a>(
     cluster: &'a Cluster,
-    policies: impl Iterator<Item = &'a Policy>,
-    of_changed: impl Iterator<Item = &'a Policy>,
+    looks: &Looks<'_>,
+    of_changed: &Looks<'_>,
 ) -> (Vec<Group<'a>>, bool) {
-    let looks = Looks::of(policies);
     let mut by_looks: BTreeMap<_, Group<'a>> = BTreeMap::new();
     for (id, pod) in &cluster.pods {
         let labels = pod.selected.labels.iter();
@@ -107,11 +110,9 @@ pub(super) fn groups<'a>(
         group.count += 1;
     }
     let mut all: Vec<Group<'a>> = by_looks.into_values().collect();
-    all.extend(nodes(cluster, &looks));
-    let looks = Looks::of(of_changed);
-    let is_bounded = looks.nets.len() > NETS;
-    all.extend(outside(cluster, &looks));
-    (all, is_bounded)
+    all.extend(nodes(cluster, looks));
+    all.extend(outside(cluster, of_changed));
+    (all, of_changed.nets.len() > NETS)
 }
 
 fn addresses_of(pod: &Pod) -> Vec<IpAddr> {

@@ -1,24 +1,45 @@
-//! Files with NetworkPolicies: YAML or JSON, several documents, Lists.
+//! Files with policies: YAML or JSON, several documents, Lists.
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-use podwire_cluster::api::{NetworkPolicy, Part};
+use podwire_cluster::api::{self, Part};
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::cluster::ObjectName;
+use super::named;
 use crate::cluster::policy::Policy;
+use crate::cluster::tiered::{Content, Tiered};
+use crate::key::{Key, Of};
 use crate::tools::ToolError;
 
 /// The largest file, in bytes.
 const LARGEST: u64 = 4 << 20;
-const KIND: &str = "NetworkPolicy";
-const API: &str = "networking.k8s.io/v1";
-/// The fields of a policy's spec.
-const FIELDS: [&str; 4] = ["podSelector", "policyTypes", "ingress", "egress"];
+/// The kinds of policies, each with the fields of its spec.
+const KINDS: [(Of, &[&str]); 4] = [
+    (
+        Of::Policy,
+        &["podSelector", "policyTypes", "ingress", "egress"],
+    ),
+    (
+        Of::ClusterPolicy,
+        &["tier", "priority", "subject", "ingress", "egress"],
+    ),
+    (
+        Of::AdminPolicy,
+        &["priority", "subject", "ingress", "egress"],
+    ),
+    (Of::BaselinePolicy, &["subject", "ingress", "egress"]),
+];
+
+/// A policy of a file.
+pub(super) enum Read {
+    Policy(Policy),
+    Tiered(Content),
+}
 
 /// The policies of some files.
-pub(super) fn read(files: &[PathBuf]) -> Result<Vec<(ObjectName, Policy)>, ToolError> {
+pub(super) fn read(files: &[PathBuf]) -> Result<Vec<(Key, Read)>, ToolError> {
     let mut found = Vec::new();
     for path in files {
         let failed = |problem: String| ToolError::File(format!("{}: {problem}", path.display()));
@@ -40,7 +61,7 @@ pub(super) fn read(files: &[PathBuf]) -> Result<Vec<(ObjectName, Policy)>, ToolE
             }
         }
         if found.is_empty() {
-            return Err(failed(format!("it has no {KIND}")));
+            return Err(failed("it has no policy".to_owned()));
         }
     }
     Ok(found)
@@ -61,35 +82,68 @@ fn text_of(path: &Path) -> Result<String, String> {
 }
 
 /// A policy without a mistake.
-fn policy(object: &Value) -> Result<(ObjectName, Policy), String> {
-    let is = |field: &str, wanted: &str| match &object[field] {
-        Value::String(text) if text == wanted => Ok(()),
-        Value::Null => Err(format!("{field}: it is missing; it has to be {wanted}")),
-        other => Err(format!("{field}: {other} is not {wanted}")),
+pub(super) fn policy(object: &Value) -> Result<(Key, Read), String> {
+    let kinds = KINDS.map(|(of, _)| of.kind().map_or("", |(_, kind)| kind));
+    let kind = object["kind"].as_str().unwrap_or_default();
+    let (of, fields) = match kinds.iter().position(|it| *it == kind) {
+        Some(place) => KINDS[place],
+        None if object["kind"].is_null() => {
+            let known = kinds.join(", ");
+            return Err(format!("kind: it is missing; known are {known}"));
+        }
+        None => {
+            let known = kinds.join(", ");
+            return Err(format!("kind: {} is none of {known}", object["kind"]));
+        }
     };
-    is("kind", KIND)?;
-    is("apiVersion", API)?;
+    let api = of.kind().map_or("", |(api, _)| api);
+    match &object["apiVersion"] {
+        Value::String(text) if text == api => {}
+        Value::Null => return Err(format!("apiVersion: it is missing; it has to be {api}")),
+        other => return Err(format!("apiVersion: {other} is not {api}")),
+    }
     let name = |field: &str| match object["metadata"][field].as_str() {
         Some(name) if !name.is_empty() => Ok(name.to_owned()),
         _ => Err(format!("metadata.{field}: it is missing")),
     };
-    let (namespace, name) = (name("namespace")?, name("name")?);
-    let of = |problem: String| format!("{namespace}/{name}: {problem}");
-    let fields = object["spec"].as_object().into_iter().flatten();
-    if let Some((field, _)) = fields
-        .into_iter()
-        .find(|(it, _)| !FIELDS.contains(&it.as_str()))
-    {
+    let key = match of {
+        Of::Policy => Key::object(of, (name("namespace")?.into(), name("name")?.into())),
+        _ => Key::named(of, name("name")?.into()),
+    };
+    let of = |problem: String| format!("{}: {problem}", named(&key));
+    let given = object["spec"].as_object().into_iter().flatten();
+    let mut given = given.map(|(field, _)| field.as_str());
+    if let Some(field) = given.find(|it| !fields.contains(it)) {
         return Err(of(format!("spec.{field}: there is no such field")));
     }
-    let parsed: NetworkPolicy =
-        serde_json::from_value(object.clone()).map_err(|error| of(error.to_string()))?;
-    if let Part::Unreadable(problem) = &parsed.spec {
-        return Err(of(format!("spec: {problem}")));
+    let read = content(key.of, object).map_err(of)?;
+    Ok((key, read))
+}
+
+fn content(of: Of, object: &Value) -> Result<Read, String> {
+    let tiered = match of {
+        Of::ClusterPolicy => Tiered::of_cluster(&parsed(object)?),
+        Of::AdminPolicy => Tiered::of_admin(&parsed(object)?),
+        Of::BaselinePolicy => Tiered::of_baseline(&parsed(object)?),
+        _ => {
+            let parsed: api::NetworkPolicy = parsed(object)?;
+            if let Part::Unreadable(problem) = &parsed.spec {
+                return Err(format!("spec: {problem}"));
+            }
+            let policy = Policy::of(&parsed).ok_or("spec: it can't be read")?;
+            return match policy.problems.first() {
+                Some(problem) => Err(problem.clone()),
+                None => Ok(Read::Policy(policy)),
+            };
+        }
+    };
+    let content = tiered.content?;
+    match content.problems.first() {
+        Some(problem) => Err(problem.clone()),
+        None => Ok(Read::Tiered(content)),
     }
-    let policy = Policy::of(&parsed).ok_or_else(|| of("spec: it can't be read".to_owned()))?;
-    match policy.problems.first() {
-        Some(problem) => Err(of(problem.clone())),
-        None => Ok(((namespace.into(), name.into()), policy)),
-    }
+}
+
+fn parsed<T: DeserializeOwned>(object: &Value) -> Result<T, String> {
+    serde_json::from_value(object.clone()).map_err(|error| error.to_string())
 }

@@ -6,9 +6,8 @@ use std::net::IpAddr;
 use podwire_cluster::service::Protocol;
 
 use super::ends::Group;
-use crate::cluster::Name;
-use crate::cluster::policy::{Direction, Ports, Rule};
-use crate::want::policy::{Connection, Policies, Verdict, decide};
+use crate::cluster::policy::{Direction, Ports};
+use crate::want::policy::{Connection, Deciding, Policies, Verdict};
 
 /// The most decisions of one comparison: some seconds of a processor.
 const MOST: usize = 4_000_000;
@@ -49,19 +48,19 @@ pub(super) struct Found {
     pub(super) pairs: usize,
 }
 
-/// The policies that isolate the pods of each group.
-type Isolating<'a> = Vec<[Vec<(&'a Name, &'a [Rule])>; 2]>;
+/// The policies that decide about the pods of each group, by direction.
+type OfGroups<'a> = Vec<[Deciding<'a>; 2]>;
 
 struct Comparison<'a> {
     groups: &'a [Group<'a>],
-    before: Isolating<'a>,
-    after: Isolating<'a>,
+    before: OfGroups<'a>,
+    after: OfGroups<'a>,
     decided: usize,
 }
 
 /// Compares all connections of groups for which policies differ.
 pub(super) fn compare(groups: &[Group<'_>], before: &Policies, after: &Policies) -> Found {
-    let of = |policies| isolating(groups, policies);
+    let of = |policies| deciding(groups, policies);
     let mut comparison = Comparison {
         groups,
         before: of(before),
@@ -104,11 +103,11 @@ pub(super) fn compare(groups: &[Group<'_>], before: &Policies, after: &Policies)
     found
 }
 
-fn isolating<'a>(groups: &'a [Group<'_>], policies: &'a Policies) -> Isolating<'a> {
-    let of_group = |group: &'a Group<'_>| {
+fn deciding<'a>(groups: &[Group<'_>], policies: &'a Policies) -> OfGroups<'a> {
+    let of_group = |group: &Group<'_>| {
         Direction::BOTH.map(|direction| {
             let pod = group.pod.as_ref();
-            pod.map_or_else(Vec::new, |pod| policies.isolating(direction, pod))
+            pod.map_or_else(Deciding::default, |pod| policies.deciding(direction, pod))
         })
     };
     groups.iter().map(of_group).collect()
@@ -159,8 +158,7 @@ impl<'a> Comparison<'a> {
                 [(Direction::Egress, egress), (Direction::Ingress, ingress)]
             });
             self.decided += 4;
-            let denies =
-                |(_, verdict): &&(Direction, Verdict)| matches!(verdict, Verdict::Denied(_));
+            let denies = |(_, verdict): &&(Direction, Verdict)| verdict.is_denied();
             let (was, is) = (before.iter().find(denies), after.iter().find(denies));
             let (effect, (direction, verdict)) = match (was, is) {
                 (None, Some(denied)) => (Effect::Cut, denied.clone()),
@@ -198,14 +196,15 @@ impl<'a> Comparison<'a> {
 
     fn decide(
         &self,
-        policies: &Isolating<'_>,
+        policies: &OfGroups<'_>,
         direction: Direction,
         (pod, other): (usize, usize),
         address: IpAddr,
         port: Option<(Protocol, u16)>,
     ) -> Verdict {
+        let deciding = &policies[pod][direction as usize];
         let Some(own) = self.groups[pod].pod else {
-            return Verdict::NotSelected;
+            return Verdict::NOT_SELECTED;
         };
         let connection = Connection {
             pod: own,
@@ -213,7 +212,7 @@ impl<'a> Comparison<'a> {
             address,
             port,
         };
-        decide(&policies[pod][direction as usize], direction, &connection)
+        deciding.verdict(direction, &connection)
     }
 
     /// Ports between which no rule of either end makes a difference.
@@ -221,11 +220,10 @@ impl<'a> Comparison<'a> {
         let mut begins: BTreeMap<Protocol, BTreeSet<u16>> = BTreeMap::new();
         let ends = [(from, Direction::Egress), (to, Direction::Ingress)];
         for policies in [&self.before, &self.after] {
-            let isolating = ends.iter().flat_map(|(group, direction)| {
-                let own = &policies[*group][*direction as usize];
-                own.iter().flat_map(|(_, rules)| rules.iter())
-            });
-            for ports in isolating.flat_map(|rule| rule.ports.iter().flatten()) {
+            let rules = ends
+                .iter()
+                .flat_map(|(group, direction)| policies[*group][*direction as usize].rules());
+            for ports in rules.flat_map(|rule| rule.ports.iter().flatten()) {
                 let mut add = |protocol: Protocol, first: u16, last: u16| {
                     let of_protocol = begins.entry(protocol).or_default();
                     of_protocol.extend([Some(first), last.checked_add(1)].into_iter().flatten());

@@ -7,12 +7,15 @@ use std::path::PathBuf;
 use podwire_daemon::output::Format;
 use serde::Serialize;
 
-use super::ends::{Group, groups};
-use super::file;
+use super::ends::{Group, Looks, groups};
+use super::file::{self, Read};
 use super::flows::{Decision, Effect, Found, Range, compare};
-use crate::cluster::policy::{Direction, Policy};
-use crate::cluster::{Cluster, ObjectName};
+use super::{is_selected, named};
+use crate::cluster::Cluster;
+use crate::cluster::policy::Direction;
+use crate::cluster::tiered::Refusal;
 use crate::config::Config;
+use crate::key::{Key, Of};
 use crate::tools::{ToolError, View};
 use crate::want::policy::{Policies, candidate};
 
@@ -22,7 +25,7 @@ const MOST_GROUPS: usize = 6;
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Report {
+pub(super) struct Report {
     policies: Vec<Applied>,
     changes: Vec<Change>,
     /// Pairs of groups that were not compared, because there are too many.
@@ -85,6 +88,11 @@ pub async fn dry_run(
 ) -> Result<(String, bool), ToolError> {
     let new = file::read(files)?;
     let view = View::open(config).await?;
+    let mut keys = new.iter().map(|(key, _)| key);
+    if let Some(key) = keys.find(|key| key.of != Of::Policy && !view.state.policies.has_tiers()) {
+        let message = format!("{}: {}", named(key), Refusal::too_old().message);
+        return Err(ToolError::File(message));
+    }
     let report = Report::of(&view.state.cluster, &view.state.policies, new);
     let cuts = report.changes.iter().any(|it| it.effect == Effect::Cut);
     let text = format.encode(&report, || report.to_string());
@@ -92,37 +100,56 @@ pub async fn dry_run(
 }
 
 impl Report {
-    fn of(cluster: &Cluster, known: &Policies, new: Vec<(ObjectName, Policy)>) -> Self {
+    pub(super) fn of(cluster: &Cluster, known: &Policies, new: Vec<(Key, Read)>) -> Self {
         let Cluster {
             pods, namespaces, ..
         } = cluster;
         let mut before = known.clone();
         before.refresh(pods, namespaces);
         let mut after = before.clone();
-        for (id, policy) in &new {
-            after.set(id.clone(), Some(policy.clone()));
+        for (key, policy) in &new {
+            match policy {
+                Read::Policy(policy) => after.set(key.id(), Some(policy.clone())),
+                Read::Tiered(content) => after.set_tiered(key.clone(), Some(content.clone())),
+            }
         }
         after.refresh(pods, namespaces);
-        let changed: BTreeSet<_> = new.iter().map(|(id, _)| &id.0).collect();
-        let spaces: BTreeSet<_> = pods.keys().map(|(namespace, _)| namespace).collect();
-        let all = spaces.iter().chain(&changed);
-        let all = all.flat_map(|it| before.of(it).chain(after.of(it)));
-        let own = changed
-            .iter()
-            .flat_map(|it| before.of(it).chain(after.of(it)));
-        let (groups, networks_left_out) =
-            groups(cluster, all.map(|(_, it)| it), own.map(|(_, it)| it));
+        let of_pods: BTreeSet<_> = pods.keys().map(|(namespace, _)| namespace).collect();
+        let own = new.iter().filter(|(key, _)| key.of == Of::Policy);
+        let own: BTreeSet<_> = own.map(|(key, _)| &key.namespace).collect();
+        let everywhere: BTreeSet<_> = of_pods.union(&own).copied().collect();
+        // One of the whole cluster passes on to NetworkPolicies of all namespaces.
+        let changed = match new.iter().all(|(key, _)| key.of == Of::Policy) {
+            true => own,
+            false => everywhere.clone(),
+        };
+        let looks = [everywhere, changed].map(|namespaces| {
+            let mut looks = Looks::default();
+            for policies in [&before, &after] {
+                let own = namespaces.iter().flat_map(|it| policies.of(it));
+                own.for_each(|(_, policy)| looks.policy(policy));
+                policies.tiered().for_each(|(_, it)| looks.tiered(it));
+            }
+            looks
+        });
+        let (groups, networks_left_out) = groups(cluster, &looks[0], &looks[1]);
         let Found {
             decisions,
             left_out,
             pairs,
         } = compare(&groups, &before, &after);
-        let applied = new.iter().map(|(id, policy)| {
+        let applied = new.iter().map(|(key, policy)| {
             let own = pods.iter().map(|(id, pod)| candidate(id, pod, namespaces));
-            let own = own.filter(|pod| super::is_selected(pod, id, policy));
+            let own = own.filter(|pod| match policy {
+                Read::Policy(policy) => is_selected(pod, &key.id(), policy),
+                Read::Tiered(content) => pod.is_in(&content.subject),
+            });
             Applied {
-                policy: format!("{}/{}", id.0, id.1),
-                replaces: before.get(id).is_some(),
+                policy: named(key),
+                replaces: match policy {
+                    Read::Policy(_) => before.get(&key.id()).is_some(),
+                    Read::Tiered(_) => cluster.tiered.contains_key(key),
+                },
                 selects: own.count(),
             }
         });

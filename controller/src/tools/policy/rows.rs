@@ -6,13 +6,13 @@ use podwire_ovs::nb::Table;
 use podwire_ovs::value::Value;
 use serde::Serialize;
 
-use crate::cluster::{Name, ObjectName};
+use crate::cluster::Name;
 use crate::diff::{Plan, Seen};
 use crate::key::{Key, Of};
 use crate::members::Group;
 use crate::tools::View;
-use crate::want::policy::PeerSet;
-use crate::want::{Column, Row};
+use crate::want::Row;
+use crate::want::policy::{PeerSet, tiered_door, tiered_pods_group};
 
 /// A row that a policy needs.
 #[derive(Debug, Serialize)]
@@ -55,18 +55,33 @@ impl RowState {
     }
 }
 
-/// Those of a policy, of its namespace's isolated pods, and of the sets of its peers.
-pub(super) fn of(view: &View, id: &ObjectName, adopt: bool) -> Rows {
-    let policies = &view.state.policies;
-    let namespace = Key::named(Of::Namespace, id.0.clone());
-    let own = Key::object(Of::Policy, id.clone());
-    let mut all = vec![
-        (namespace, view.state.namespace_rows(&id.0), None),
-        (own, view.state.policy_rows(id), None),
-    ];
-    all.extend(policies.sets_of(id).map(|set| {
+/// Those of a policy, of what it needs beside its own, and of the sets of its peers.
+pub(super) fn of(view: &View, key: &Key, adopt: bool) -> Rows {
+    let state = &view.state;
+    let mut all = match key.of {
+        Of::Policy => {
+            let namespace = Key::named(Of::Namespace, key.namespace.clone());
+            vec![
+                (namespace, state.namespace_rows(&key.namespace), None),
+                (key.clone(), state.policy_rows(&key.id()), None),
+            ]
+        }
+        _ => {
+            let own = state.tiered_rows(key);
+            let door = if own.is_empty() {
+                Vec::new()
+            } else {
+                tiered_door()
+            };
+            vec![
+                (Key::only(Of::Cluster), door, None),
+                (key.clone(), own, None),
+            ]
+        }
+    };
+    all.extend(state.policies.sets_of(key).map(|set| {
         let id = set.id();
-        let rows = policies.peers_rows(&id);
+        let rows = state.policies.peers_rows(&id);
         (Key::named(Of::Peers, id), rows, Some(set))
     }));
     view.ovsdb.read(|db| {
@@ -77,7 +92,12 @@ pub(super) fn of(view: &View, id: &ObjectName, adopt: bool) -> Rows {
         };
         for (key, rows, set) in all {
             let (seen, superfluous) = plan.seen(&key, &rows);
-            found.superfluous += superfluous;
+            // The others of the cluster are not for policies.
+            found.superfluous += if key.of == Of::Cluster {
+                0
+            } else {
+                superfluous
+            };
             for (row, (state, there)) in rows.iter().zip(seen) {
                 let members = row.table.members().map(|_| {
                     let there = there.map(|there| plan.members_of(row.table, there));
@@ -137,6 +157,9 @@ fn content(row: &Row, set: Option<&PeerSet>) -> String {
             format!("{action}: {}", text(row, "match"))
         }
         (_, Some(set), ..) => set.to_string(),
+        _ if row.name == *tiered_pods_group() => {
+            "pods of all policies of the whole cluster".to_owned()
+        }
         (_, _, Some(direction), ..) => format!("the namespace's pods isolated for {direction}"),
         (_, _, _, Some(name), Some(port)) => format!("selected pods with {name} = {port}"),
         _ => "selected pods".to_owned(),
@@ -145,11 +168,7 @@ fn content(row: &Row, set: Option<&PeerSet>) -> String {
 
 /// A column as text.
 fn text(row: &Row, column: &str) -> String {
-    let mut columns = row.columns.iter();
-    match columns.find(|(name, _)| *name == column) {
-        Some((_, Column::Value(value))) => shown(value),
-        _ => String::new(),
-    }
+    row.value(column).map_or_else(String::new, shown)
 }
 
 fn shown(value: &Value) -> String {

@@ -15,16 +15,20 @@ impl fmt::Display for Answer {
         for problem in &self.problems {
             line("mistake", problem)?;
         }
-        line("selects", &format!("{} ({})", self.selects, self.selector))?;
-        let isolates: Vec<String> = self.isolates.iter().map(ToString::to_string).collect();
-        line("isolates", &isolates.join(", "))?;
+        if let Some(level) = &self.level {
+            line("place", level)?;
+        }
+        if !self.selector.is_empty() {
+            line("selects", &format!("{} ({})", self.selects, self.selector))?;
+        }
+        if !self.isolates.is_empty() {
+            let isolates: Vec<String> = self.isolates.iter().map(ToString::to_string).collect();
+            line("isolates", &isolates.join(", "))?;
+        }
         for rule in &self.rules {
-            let own = rule.lines();
-            line(
-                &format!("{} {}", rule.direction, rule.number).to_lowercase(),
-                "",
-            )?;
-            for content in own {
+            let heading = format!("{} {}", rule.direction, rule.number).to_lowercase();
+            line(&heading, &rule.does())?;
+            for content in rule.lines() {
                 line("", &content)?;
             }
         }
@@ -53,6 +57,15 @@ impl fmt::Display for Answer {
 }
 
 impl RuleAnswer {
+    /// `Deny (name)`; nothing for a NetworkPolicy's.
+    fn does(&self) -> String {
+        let action = self.action.map_or_else(String::new, |it| format!("{it:?}"));
+        match &self.name {
+            Some(name) => format!("{action} ({name})"),
+            None => action,
+        }
+    }
+
     fn lines(&self) -> Vec<String> {
         let peers = self.peers.as_ref();
         let peers = peers.map_or_else(

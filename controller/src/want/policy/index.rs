@@ -259,12 +259,18 @@ impl Policies {
         self.tiers.rows(key)
     }
 
+    /// All policies of the whole cluster that are applied.
+    pub fn tiered(&self) -> impl Iterator<Item = (&Key, &Content)> {
+        self.tiers.all()
+    }
+
     /// The sets of a policy.
-    pub fn sets_of(&self, id: &ObjectName) -> impl Iterator<Item = &PeerSet> {
-        self.known
-            .get(id)
-            .into_iter()
-            .flat_map(|(_, compiled)| &compiled.sets)
+    pub fn sets_of(&self, key: &Key) -> impl Iterator<Item = &PeerSet> {
+        let sets = match key.of {
+            Of::Policy => self.known.get(&key.id()).map(|(_, it)| &it.sets),
+            _ => self.tiers.sets(key),
+        };
+        sets.into_iter().flatten()
     }
 
     /// The rows of a set.

@@ -6,19 +6,27 @@ use podwire_ovs::value::Value;
 use crate::cluster::logging::Logging;
 use crate::want::{Column, Row};
 
-/// The meter that ACLs of all namespaces share: its name, and packets a second of each of them.
+/// The meter that all logged ACLs share: its name, and packets a second of each of them.
 pub const METER: (&str, i64) = ("acl-logging", 20);
 
-/// Has the packets logged that a namespace wants: of the drop, and of the rules of policies.
+/// Has the packets logged that are wanted: of the drop, and of the rules of policies.
 pub fn logged(mut rows: Vec<Row>, logging: Option<&Logging>) -> Vec<Row> {
+    let Some(logging) = logging else {
+        return rows;
+    };
     for row in rows.iter_mut().filter(|row| row.table == Table::Acl) {
-        let mut ids = row.external_ids.iter();
-        let severity = ids.find_map(|(key, value)| match (*key, &**value) {
-            ("type", "defaultDeny") => logging.map(|it| it.deny),
-            ("gress-index", _) => logging.map(|it| it.allow),
-            _ => None,
-        });
-        if let Some(severity) = severity.flatten() {
+        let decides = |(key, value): &(&str, String)| {
+            *key == "gress-index" || (*key == "type" && value == "defaultDeny")
+        };
+        if !row.external_ids.iter().any(decides) {
+            continue;
+        }
+        let severity = match row.value("action").and_then(Value::as_str) {
+            Some("drop") => logging.deny,
+            Some("pass") => logging.pass,
+            _ => logging.allow,
+        };
+        if let Some(severity) = severity {
             set(row, "log", true.into());
             set(row, "severity", severity.into());
             set(row, "meter", METER.0.into());

@@ -9,11 +9,11 @@ use podwire_cluster::{Name, Selectors};
 use super::compile::{Compiled, tiered};
 use super::members::{Pods, members_of};
 use super::{
-    Candidate, Connection, Namespaces, PeerSet, Subject, at_tier, candidate, hashed, tiered_group,
-    tiered_named_group, tiered_pods,
+    Candidate, Namespaces, PeerSet, Subject, at_tier, candidate, tiered_group, tiered_named_group,
+    tiered_pods_group,
 };
 use crate::cluster::policy::{Direction, NamedPort};
-use crate::cluster::tiered::{Action, Content, Level};
+use crate::cluster::tiered::{Action, Content, Level, TieredRule};
 use crate::key::Key;
 use crate::want::Row;
 
@@ -47,11 +47,16 @@ pub(super) struct Change {
     pub(super) sets: [BTreeSet<PeerSet>; 2],
 }
 
+/// One of them with its rules for a direction.
+pub(super) type Ranked<'a> = (Level, &'a Key, &'a [TieredRule]);
+
 /// Which rule of such a policy decides about a connection.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Decision {
     /// The policy.
     pub policy: Key,
+    /// Its place among others.
+    pub level: Level,
     /// The rule, by its number.
     pub rule: usize,
     /// Its name; may be empty.
@@ -160,7 +165,7 @@ impl Tiers {
             if compiled.rows.is_empty() {
                 continue;
             }
-            found.insert(hashed(&tiered_pods().id()).into());
+            found.insert(tiered_pods_group());
             let own = tiered_group(key);
             if compiled.has_group(&own) {
                 found.insert(own);
@@ -172,49 +177,28 @@ impl Tiers {
         found
     }
 
-    /// What decides about a connection before NetworkPolicies.
-    pub(super) fn before(
-        &self,
-        direction: Direction,
-        connection: &Connection<'_>,
-    ) -> Option<Decision> {
-        self.decision(ADMIN, direction, connection)
-    }
-
-    /// What decides about a connection if no NetworkPolicy does.
-    pub(super) fn after(
-        &self,
-        direction: Direction,
-        connection: &Connection<'_>,
-    ) -> Option<Decision> {
-        self.decision(BASELINE, direction, connection)
-    }
-
-    /// Of several policies of one priority OVN chooses; here the first by kind and name.
-    fn decision(
-        &self,
-        tier: i64,
-        direction: Direction,
-        connection: &Connection<'_>,
-    ) -> Option<Decision> {
-        let own = self.selecting(&connection.pod);
-        let own = own.filter(|(_, content, _)| content.level.tier() == tier);
-        let mut own: Vec<_> = own
-            .map(|(key, content, _)| (content.level, key, content))
-            .collect();
+    /// Those with rules for a pod in a direction, before NetworkPolicies and after them. Of several
+    /// of one priority OVN chooses; here the first by kind and name.
+    pub(super) fn ranked(&self, direction: Direction, pod: &Candidate<'_>) -> [Vec<Ranked<'_>>; 2] {
+        let own = self.selecting(pod).filter_map(|(key, content, _)| {
+            let rules = content.rules(direction);
+            (!rules.is_empty()).then_some((content.level, key, rules))
+        });
+        let mut own: Vec<Ranked<'_>> = own.collect();
         own.sort_by_key(|(level, key, _)| (*level, *key));
-        let (key, rule) = own.into_iter().find_map(|(_, key, content)| {
-            let mut rules = content.rules(direction).iter();
-            let rule = rules.find(|rule| connection.matches(direction, &rule.matching))?;
-            Some((key, rule))
-        })?;
-        let decides = rule.action != Action::Pass;
-        decides.then(|| Decision {
-            policy: key.clone(),
-            rule: rule.number,
-            name: rule.name.clone(),
-            action: rule.action,
-        })
+        let own = own.into_iter();
+        let (first, last) = own.partition(|(level, ..)| level.tier() == ADMIN);
+        [first, last]
+    }
+
+    /// All of them.
+    pub(super) fn all(&self) -> impl Iterator<Item = (&Key, &Content)> {
+        self.known.iter().map(|(key, (content, _))| (key, content))
+    }
+
+    /// The sets of a policy.
+    pub(super) fn sets(&self, key: &Key) -> Option<&BTreeSet<PeerSet>> {
+        self.known.get(key).map(|(_, compiled)| &compiled.sets)
     }
 }
 
@@ -241,6 +225,7 @@ impl fmt::Display for Decision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
             policy,
+            level,
             rule,
             name,
             action,
@@ -255,6 +240,6 @@ impl fmt::Display for Decision {
         if !name.is_empty() {
             write!(f, " ({name})")?;
         }
-        write!(f, " of {kind} {}", policy.name)
+        write!(f, " of {kind} {} (tier {})", policy.name, level.tier_name())
     }
 }

@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use podwire_cluster::Name;
 use podwire_cluster::service::Protocol;
 
+use super::tiers::Ranked;
 use super::{Candidate, Decision, Policies};
 use crate::cluster::policy::{Direction, Ports, Rule};
 use crate::cluster::tiered::Action;
@@ -25,9 +26,20 @@ pub struct Connection<'a> {
 
 /// What the policies that select the pod make of it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Verdict {
-    /// None isolates it in this direction.
+pub struct Verdict {
+    /// What decides.
+    pub outcome: Outcome,
+    /// The rules that passed it on before.
+    pub passed: Vec<Decision>,
+}
+
+/// What decides about a connection.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Outcome {
+    /// No policy selects the pod for this direction.
     NotSelected,
+    /// Only policies of the whole cluster do, and no rule of theirs decides.
+    Undecided,
     /// This rule of a policy of the whole cluster decides.
     OfCluster(Decision),
     /// This policy's rule allows it, by its number.
@@ -36,13 +48,27 @@ pub enum Verdict {
     Denied(Vec<Name>),
 }
 
+/// The policies that decide about a pod's connections in a direction, in their order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Deciding<'a> {
+    first: Vec<Ranked<'a>>,
+    isolating: Vec<(&'a Name, &'a [Rule])>,
+    last: Vec<Ranked<'a>>,
+}
+
 impl Verdict {
+    /// That of what has no policies.
+    pub const NOT_SELECTED: Self = Self {
+        outcome: Outcome::NotSelected,
+        passed: Vec::new(),
+    };
+
     /// Whether it does not pass.
     pub fn is_denied(&self) -> bool {
-        match self {
-            Self::NotSelected | Self::Allowed(..) => false,
-            Self::OfCluster(decision) => decision.action == Action::Deny,
-            Self::Denied(_) => true,
+        match &self.outcome {
+            Outcome::NotSelected | Outcome::Undecided | Outcome::Allowed(..) => false,
+            Outcome::OfCluster(decision) => decision.action == Action::Deny,
+            Outcome::Denied(_) => true,
         }
     }
 }
@@ -50,47 +76,88 @@ impl Verdict {
 impl Policies {
     /// Decides about a connection to a pod (ingress), or from it.
     pub fn verdict(&self, direction: Direction, connection: &Connection<'_>) -> Verdict {
-        if let Some(decision) = self.tiers.before(direction, connection) {
-            return Verdict::OfCluster(decision);
-        }
-        let isolating = self.isolating(direction, &connection.pod);
-        match decide(&isolating, direction, connection) {
-            Verdict::NotSelected => {
-                let decision = self.tiers.after(direction, connection);
-                decision.map_or(Verdict::NotSelected, Verdict::OfCluster)
-            }
-            verdict => verdict,
-        }
+        let deciding = self.deciding(direction, &connection.pod);
+        deciding.verdict(direction, connection)
     }
 
-    /// The NetworkPolicies that isolate a pod in a direction, with their rules for it.
-    pub fn isolating(&self, direction: Direction, pod: &Candidate<'_>) -> Vec<(&Name, &[Rule])> {
+    /// The policies that decide about a pod's connections in a direction.
+    pub fn deciding(&self, direction: Direction, pod: &Candidate<'_>) -> Deciding<'_> {
         let own = self.of(pod.namespace);
         let selecting = own.filter(|(_, policy)| policy.selector.matches(&pod.selected.labels));
-        selecting
-            .filter_map(|(name, policy)| Some((name, policy.rules(direction)?)))
-            .collect()
+        let isolating = selecting.filter_map(|(name, policy)| {
+            let rules = policy.rules(direction)?;
+            Some((name, rules))
+        });
+        let [first, last] = self.tiers.ranked(direction, pod);
+        Deciding {
+            first,
+            isolating: isolating.collect(),
+            last,
+        }
     }
 }
 
-/// What the NetworkPolicies that isolate a pod make of a connection to it (ingress), or from it.
-pub fn decide(
-    isolating: &[(&Name, &[Rule])],
+impl Deciding<'_> {
+    /// What they make of a connection to their pod (ingress), or from it.
+    pub fn verdict(&self, direction: Direction, connection: &Connection<'_>) -> Verdict {
+        let mut passed = Vec::new();
+        let outcome = match decision(&self.first, direction, connection, &mut passed) {
+            Some(decision) => Outcome::OfCluster(decision),
+            None if !self.isolating.is_empty() => self.of_network_policies(direction, connection),
+            None => match decision(&self.last, direction, connection, &mut passed) {
+                Some(decision) => Outcome::OfCluster(decision),
+                None if self.first.is_empty() && self.last.is_empty() => Outcome::NotSelected,
+                None => Outcome::Undecided,
+            },
+        };
+        Verdict { outcome, passed }
+    }
+
+    /// The parts of their rules that say what they match.
+    pub fn rules(&self) -> impl Iterator<Item = &Rule> {
+        let tiered = self.first.iter().chain(&self.last);
+        let tiered = tiered.flat_map(|(.., rules)| rules.iter().map(|it| &it.matching));
+        let isolating = self.isolating.iter().flat_map(|(_, rules)| rules.iter());
+        tiered.chain(isolating)
+    }
+
+    fn of_network_policies(&self, direction: Direction, connection: &Connection<'_>) -> Outcome {
+        let allowing = self.isolating.iter().find_map(|(name, rules)| {
+            let mut rules = rules.iter();
+            let number = rules.position(|it| connection.matches(direction, it))?;
+            Some(Outcome::Allowed((*name).clone(), number))
+        });
+        allowing.unwrap_or_else(|| {
+            let names = self.isolating.iter().map(|(name, _)| (*name).clone());
+            Outcome::Denied(names.collect())
+        })
+    }
+}
+
+/// What policies of one tier make of a connection, in their order; None if they pass it on, by a
+/// rule or without one.
+fn decision(
+    policies: &[Ranked<'_>],
     direction: Direction,
     connection: &Connection<'_>,
-) -> Verdict {
-    for (name, rules) in isolating {
-        let found = rules
-            .iter()
-            .position(|it| connection.matches(direction, it));
-        if let Some(number) = found {
-            return Verdict::Allowed((*name).clone(), number);
-        }
+    passed: &mut Vec<Decision>,
+) -> Option<Decision> {
+    let decision = policies.iter().find_map(|(level, key, rules)| {
+        let mut rules = rules.iter();
+        let rule = rules.find(|rule| connection.matches(direction, &rule.matching))?;
+        Some(Decision {
+            policy: (*key).clone(),
+            level: *level,
+            rule: rule.number,
+            name: rule.name.clone(),
+            action: rule.action,
+        })
+    })?;
+    if decision.action == Action::Pass {
+        passed.push(decision);
+        return None;
     }
-    match isolating.is_empty() {
-        true => Verdict::NotSelected,
-        false => Verdict::Denied(isolating.iter().map(|(name, _)| (*name).clone()).collect()),
-    }
+    Some(decision)
 }
 
 impl Connection<'_> {
@@ -127,14 +194,18 @@ impl Connection<'_> {
 /// In one line, for a pod that is its own.
 impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NotSelected => f.write_str("no policy selects it"),
-            Self::OfCluster(decision) => decision.fmt(f),
-            Self::Allowed(name, number) => write!(f, "allowed by rule {number} of policy {name}"),
-            Self::Denied(names) => {
+        match &self.outcome {
+            Outcome::NotSelected => f.write_str("no policy selects it"),
+            Outcome::Undecided => f.write_str("allowed: no rule decides"),
+            Outcome::OfCluster(decision) => decision.fmt(f),
+            Outcome::Allowed(name, number) => {
+                write!(f, "allowed by rule {number} of policy {name}")
+            }
+            Outcome::Denied(names) => {
                 let names: Vec<&str> = names.iter().map(Name::as_str).collect();
                 write!(f, "denied: no rule of {} allows it", names.join(", "))
             }
-        }
+        }?;
+        self.passed.iter().try_for_each(|it| write!(f, "; {it}"))
     }
 }
