@@ -121,8 +121,8 @@ test-policy-starts: root test-packages build ## 5,000 starts of pods that a poli
 	POLICY_STARTS=$(STARTS) $(CARGO) test -p podwire-controller --test cluster -- isolates_receives_nothing
 
 .PHONY: test-policy-traces
-test-policy-traces: root test-packages ## every packet of every case of network policies by ovn-northd and ovn-trace (`make test` has one of 53)
-	POLICY_TRACES=all $(CARGO) test -p podwire-controller --test policy -- ovn_lets_pass
+test-policy-traces: root test-packages ## every case of network policies by ovn-northd and ovn-trace (`make test` asks about one packet of 53)
+	POLICY_TRACES=all $(CARGO) test -p podwire-controller --test policy -- --nocapture ovn_lets_pass
 
 # One tree of about a gigabyte for each release, kept in target/versions. Its packages are those of `make test`, without compilers.
 VERSIONS ?= trixie sid

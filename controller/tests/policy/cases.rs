@@ -23,6 +23,16 @@ fn from(peers: &Value) -> Value {
     of_a(&json!({ "policyTypes": ["Ingress"], "ingress": [{ "from": peers }] }))
 }
 
+/// x/a reaches a network alone.
+fn of_block(name: &str, block: &Value) -> Value {
+    let mut policy = of_a(&json!({
+        "policyTypes": ["Egress"], "egress": [{ "to": [{ "ipBlock": block }] }],
+    }))[0]
+        .take();
+    policy["metadata"]["name"] = name.into();
+    policy
+}
+
 fn ports(ports: &Value) -> Value {
     of_a(&json!({ "policyTypes": ["Ingress"], "ingress": [{ "ports": ports }] }))
 }
@@ -53,6 +63,31 @@ pub(crate) const BY_HAND: &[(&str, &str, &str, bool)] = &[
     ("a block with exceptions", "y/b", "x/a:80/TCP", false),
     ("a block of IPv6 alone", "outside", "x/a:80/TCP", false),
     ("a block of IPv6 alone", "outside", "x/a:80/TCP6", true),
+    (
+        "a block leaves out what another has",
+        "x/a",
+        "y/a:80/TCP",
+        true,
+    ),
+    (
+        "a block leaves out what another has",
+        "x/a",
+        "y/b:80/TCP",
+        true,
+    ),
+    (
+        "a block leaves out what another has",
+        "x/a",
+        "z/a:80/TCP",
+        false,
+    ),
+    ("any of several pods", "x/c", "x/a:80/UDP", true),
+    ("pods of several namespaces", "z/c", "x/a:80/TCP", true),
+    ("pods of several namespaces", "z/a", "x/a:80/TCP", false),
+    ("pods of several namespaces", "x/b", "x/a:80/TCP", false),
+    ("each direction by other pods", "x/b", "x/a:80/TCP", true),
+    ("each direction by other pods", "x/a", "x/b:80/TCP", false),
+    ("each direction by other pods", "x/a", "x/c:80/TCP", true),
     ("ports and a range", "y/b", "x/a:80/TCP", true),
     ("ports and a range", "y/b", "x/a:81/UDP", true),
     ("ports and a range", "y/b", "x/a:81/TCP", false),
@@ -144,6 +179,44 @@ pub(crate) fn all() -> Vec<(&'static str, Value)> {
                 { "ipBlock": { "cidr": "fd00::2:0/112", "except": ["fd00::2:2/128"] } },
                 { "podSelector": pod("c") },
             ])),
+        ),
+        (
+            "a block leaves out what another has",
+            json!([
+                of_block(
+                    "p",
+                    &json!({ "cidr": "10.0.2.0/24", "except": ["10.0.2.1/32"] })
+                ),
+                of_block("q", &json!({ "cidr": "10.0.2.1/32" })),
+            ]),
+        ),
+        (
+            "any of several pods",
+            from(&json!([{ "podSelector": pod("b") }, { "podSelector": pod("c") }])),
+        ),
+        (
+            "pods of several namespaces",
+            from(&json!([{
+                "namespaceSelector": expression("ns", "NotIn", &json!(["x"])),
+                "podSelector": expression("pod", "In", &json!(["b", "c"])),
+            }])),
+        ),
+        (
+            "each direction by other pods",
+            json!([
+                policy(
+                    "x",
+                    "p",
+                    json!({ "podSelector": pod("a"), "policyTypes": ["Ingress"],
+                    "ingress": [{ "from": [{ "podSelector": pod("b") }] }] })
+                ),
+                policy(
+                    "x",
+                    "q",
+                    json!({ "podSelector": pod("a"), "policyTypes": ["Egress"],
+                    "egress": [{ "to": [{ "podSelector": pod("c") }] }] })
+                ),
+            ]),
         ),
         (
             "ports and a range",

@@ -1,23 +1,25 @@
 //! The rows of a world, and what OVN would make of them: a small interpreter of ACLs.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+mod matching;
+mod northbound;
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::net::IpAddr;
 
-use ipnet::IpNet;
 use podwire_cluster::service::Protocol;
 use podwire_cluster::{Name, ObjectName, api};
 use podwire_controller::cluster::Pod;
 use podwire_controller::cluster::policy::{Direction, Policy};
 use podwire_controller::cluster::tiered::Tiered;
 use podwire_controller::key::{Key, Of};
+use podwire_controller::want::Row;
 use podwire_controller::want::policy::{
     Connection, Namespaces, Policies, Subject, candidate, tiered_door,
 };
-use podwire_controller::want::{Column, Row};
 use podwire_ovs::nb::Table;
 use podwire_ovs::value::Value;
 
-use serde_json::{Value as Json, json};
+use matching::{Parser, tokens};
 
 use crate::world::{Packet, World};
 
@@ -32,13 +34,22 @@ pub(crate) struct Rows {
     rows: BTreeMap<Subject, Vec<Row>>,
     /// Those that all policies of the whole cluster share.
     shared: Vec<Row>,
-    /// The words of each match.
-    words: HashMap<String, Vec<String>>,
+    /// The ACLs, as they are evaluated.
+    acls: Vec<Acl>,
     /// All groups and sets, and all members.
     made: HashSet<String>,
     places: HashSet<(Name, Name)>,
     /// Of each pod: its groups, and the sets with its addresses.
     members: Members,
+}
+
+/// An ACL, ready to be evaluated.
+struct Acl {
+    direction: String,
+    tier: i64,
+    priority: i64,
+    action: String,
+    tokens: Vec<String>,
 }
 
 type Members = BTreeMap<ObjectName, BTreeSet<(Name, Name)>>;
@@ -175,8 +186,14 @@ impl Rows {
         let groups = all.filter(|row| row.table != Table::Acl);
         self.made = groups.map(|row| row.name.clone()).collect();
         self.places = self.members.values().flatten().cloned().collect();
-        let texts = self.acls().map(|acl| text(acl, "match"));
-        self.words = texts.map(|it| (it.to_owned(), tokens(it))).collect();
+        let acls = self.acls().map(|acl| Acl {
+            direction: text(acl, "direction").to_owned(),
+            tier: self.tier(acl),
+            priority: value(acl, "priority").as_integer().unwrap(),
+            action: text(acl, "action").to_owned(),
+            tokens: tokens(text(acl, "match")),
+        });
+        self.acls = acls.collect();
     }
 
     fn contribute(&mut self, world: &World, id: &ObjectName) {
@@ -224,32 +241,26 @@ impl Rows {
     /// As OVN does: in the first tier in which an ACL decides.
     fn evaluate(&self, direction: &str, packet: &Packet) -> bool {
         let ports = (self.ports.get(&packet.from), self.ports.get(&packet.to));
-        let own = self
-            .acls()
-            .filter(|acl| text(acl, "direction") == direction);
+        let own = self.acls.iter().filter(|acl| acl.direction == direction);
         let matching = own.filter(|acl| {
-            let text = text(acl, "match");
             let mut parser = Parser {
                 rows: self,
                 packet,
                 ports,
-                left: &self.words[text],
+                left: &acl.tokens,
             };
             let found = parser.any();
-            assert!(parser.left.is_empty(), "{text}: {:?}", parser.left);
+            assert!(parser.left.is_empty(), "{:?}", acl.tokens);
             found
         });
-        let matching: Vec<&Row> = matching.collect();
+        let matching: Vec<&Acl> = matching.collect();
         for tier in 0..=3 {
-            let own = matching.iter().filter(|acl| self.tier(acl) == tier);
-            let own: Vec<_> = own
-                .map(|acl| (value(acl, "priority").as_integer(), acl))
-                .collect();
-            let Some(highest) = own.iter().map(|(priority, _)| priority).max() else {
+            let own = matching.iter().filter(|acl| acl.tier == tier);
+            let Some(highest) = own.clone().map(|acl| acl.priority).max() else {
                 continue;
             };
-            let best = own.iter().filter(|(priority, _)| priority == highest);
-            let actions: BTreeSet<&str> = best.map(|(_, acl)| text(acl, "action")).collect();
+            let best = own.filter(|acl| acl.priority == highest);
+            let actions: BTreeSet<&str> = best.map(|acl| &*acl.action).collect();
             assert_eq!(actions.len(), 1, "OVN may choose: {packet:?}");
             match actions.first().copied().unwrap() {
                 "drop" => return false,
@@ -262,58 +273,9 @@ impl Rows {
     }
 
     fn tier(&self, acl: &Row) -> i64 {
-        let mut columns = acl.columns.iter();
-        let tier = columns.find(|(name, _)| *name == "tier");
+        let tier = acl.value("tier");
         assert_eq!(tier.is_some(), self.policies.has_tiers(), "{acl:?}");
-        tier.map_or(0, |_| value(acl, "tier").as_integer().unwrap())
-    }
-
-    /// The operations that make a northbound database's policies these, by the uuids of its
-    /// logical ports.
-    pub(crate) fn northbound(&self, ports: &BTreeMap<String, Json>) -> Vec<Json> {
-        let mut operations: Vec<Json> = ["Port_Group", "Address_Set"]
-            .map(|table| json!({ "op": "delete", "table": table, "where": [] }))
-            .into();
-        let nodes = podwire_controller::want::policy::nodes();
-        let all = self.rows.values().flatten().chain(&self.shared);
-        let all: Vec<&Row> = all.chain(&nodes).collect();
-        for (number, acl) in self.acls().enumerate() {
-            let after_lb = !value(acl, "options").is_empty();
-            let options: &[_] = if after_lb { &["apply-after-lb"] } else { &[] };
-            let options: Vec<_> = options.iter().map(|it| json!([it, "true"])).collect();
-            operations.push(json!({
-                "op": "insert", "table": "ACL", "uuid-name": format!("acl{number}"), "row": {
-                    "direction": text(acl, "direction"), "match": text(acl, "match"),
-                    "action": text(acl, "action"), "options": ["map", options],
-                    "priority": value(acl, "priority").as_integer(),
-                },
-            }));
-        }
-        let members = |group: &str| {
-            let all = self.members.values().flatten();
-            let own = all.filter(move |(name, _)| *name == *group);
-            own.map(|(_, member)| member.to_string())
-                .collect::<BTreeSet<_>>()
-        };
-        for row in all.iter().filter(|row| row.table == Table::AddressSet) {
-            operations.push(json!({ "op": "insert", "table": "Address_Set", "row": {
-                "name": row.name, "addresses": ["set", members(&row.name)],
-            } }));
-        }
-        for row in all.iter().filter(|row| row.table == Table::PortGroup) {
-            let own = members(&row.name);
-            let own: Vec<Json> = own.iter().map(|it| json!(["uuid", ports[it]])).collect();
-            let acls = self.acls().enumerate().filter(|(_, acl)| {
-                let mut parents = acl.parents.iter();
-                parents.any(|parent| parent.name == row.name)
-            });
-            let acls = acls.map(|(number, _)| json!(["named-uuid", format!("acl{number}")]));
-            operations.push(json!({ "op": "insert", "table": "Port_Group", "row": {
-                "name": row.name, "ports": ["set", own],
-                "acls": ["set", acls.collect::<Vec<_>>()],
-            } }));
-        }
-        operations
+        tier.map_or(0, |tier| tier.as_integer().unwrap())
     }
 
     /// Whether no verdict of either end's policies denies it.
@@ -367,149 +329,10 @@ fn tiered(policy: &serde_json::Value) -> (Key, Tiered) {
 }
 
 fn value<'r>(row: &'r Row, column: &str) -> &'r Value {
-    let mut columns = row.columns.iter();
-    match columns.find(|(name, _)| *name == column) {
-        Some((_, Column::Value(value))) => value,
-        _ => panic!("{row:?} without {column}"),
-    }
+    let value = row.value(column);
+    value.unwrap_or_else(|| panic!("{row:?} without {column}"))
 }
 
 fn text<'r>(row: &'r Row, column: &str) -> &'r str {
     value(row, column).as_str().unwrap()
-}
-
-fn tokens(text: &str) -> Vec<String> {
-    let mut spaced = text.to_owned();
-    for sign in ["(", ")", "{", "}", ","] {
-        spaced = spaced.replace(sign, &format!(" {sign} "));
-    }
-    spaced.split_whitespace().map(str::to_owned).collect()
-}
-
-/// Reads and evaluates a match at the same time.
-struct Parser<'a> {
-    rows: &'a Rows,
-    packet: &'a Packet,
-    ports: (Option<&'a ObjectName>, Option<&'a ObjectName>),
-    left: &'a [String],
-}
-
-impl<'a> Parser<'a> {
-    fn next(&mut self) -> &'a str {
-        let (first, rest) = self.left.split_first().unwrap();
-        self.left = rest;
-        first
-    }
-
-    fn take(&mut self, token: &str) -> bool {
-        let is_it = self.left.first().is_some_and(|it| it == token);
-        if is_it {
-            self.next();
-        }
-        is_it
-    }
-
-    fn any(&mut self) -> bool {
-        let mut found = self.all();
-        while self.take("||") {
-            found |= self.all();
-        }
-        found
-    }
-
-    fn all(&mut self) -> bool {
-        let mut found = self.one();
-        while self.take("&&") {
-            found &= self.one();
-        }
-        found
-    }
-
-    fn one(&mut self) -> bool {
-        if self.take("(") {
-            let found = self.any();
-            assert!(self.take(")"));
-            return found;
-        }
-        let first = self.next();
-        if let Ok(from) = first.parse::<u16>() {
-            assert!(self.take("<="));
-            let number = self.number();
-            assert!(self.take("<="));
-            let to: u16 = self.next().parse().unwrap();
-            return number.is_some_and(|number| (from..=to).contains(&number));
-        }
-        if !self.take("==") {
-            return self.is(first);
-        }
-        match first {
-            "inport" | "outport" => {
-                let group = self.next().strip_prefix('@').unwrap();
-                let port = if first == "inport" {
-                    self.ports.0
-                } else {
-                    self.ports.1
-                };
-                port.is_some_and(|(ns, name)| self.rows.is_member(group, &format!("{ns}_{name}")))
-            }
-            "ip4.src" | "ip4.dst" | "ip6.src" | "ip6.dst" => {
-                let address = if first.ends_with("src") {
-                    self.packet.from
-                } else {
-                    self.packet.to
-                };
-                let values = self.values();
-                let is_of_family = address.is_ipv4() == first.starts_with("ip4");
-                let is_in = |value: &&str| match value.strip_prefix('$') {
-                    Some(set) => self.rows.is_member(set, &address.to_string()),
-                    None => match value.parse::<IpNet>() {
-                        Ok(net) => net.contains(&address),
-                        Err(_) => value.parse::<IpAddr>().unwrap() == address,
-                    },
-                };
-                values.iter().any(is_in) && is_of_family
-            }
-            field => {
-                let number = self.field(field);
-                let values = self.values();
-                values
-                    .iter()
-                    .any(|it| Some(it.parse::<u16>().unwrap()) == number)
-            }
-        }
-    }
-
-    fn values(&mut self) -> Vec<&'a str> {
-        if !self.take("{") {
-            return vec![self.next()];
-        }
-        let mut found = Vec::new();
-        while !self.take("}") {
-            found.push(self.next());
-            self.take(",");
-        }
-        found
-    }
-
-    fn number(&mut self) -> Option<u16> {
-        let field = self.next();
-        self.field(field)
-    }
-
-    /// The destination port, if the packet is of the field's protocol.
-    fn field(&self, field: &str) -> Option<u16> {
-        let protocol = field.strip_suffix(".dst").unwrap();
-        (self.packet.protocol.to_lowercase() == protocol).then_some(self.packet.port)
-    }
-
-    fn is(&self, name: &str) -> bool {
-        match name {
-            "ip" => true,
-            "ip4" => self.packet.from.is_ipv4(),
-            "ip6" => self.packet.from.is_ipv6(),
-            "tcp" | "udp" | "sctp" => self.packet.protocol.to_lowercase() == name,
-            "arp" | "nd" => false,
-            other => panic!("{other}"),
-        }
-    }
 }

@@ -1,6 +1,8 @@
 //! Policies of the whole cluster for each feature of their API, and what decides between them and
 //! NetworkPolicies. Those with the label `refused` can't be applied.
 
+pub(crate) mod generated;
+
 use serde_json::{Value, json};
 
 /// A ClusterNetworkPolicy for x/a.
@@ -127,45 +129,6 @@ pub(crate) const BY_HAND: &[(&str, &str, &str, bool)] = &[
         true,
     ),
 ];
-
-/// What decides in each combination: an action before NetworkPolicies, these, one after them.
-fn combinations() -> Vec<(String, Value)> {
-    let mut cases = Vec::new();
-    let peers = json!([{ "namespaces": { "matchLabels": { "ns": "y" } } }]);
-    for direction in ["Ingress", "Egress"] {
-        let (rules, side) = match direction {
-            "Ingress" => ("ingress", "from"),
-            _ => ("egress", "to"),
-        };
-        let of = |name: &str, tier: &str, action: &str| {
-            let rule = json!({ rules: [{ "action": action, side: peers }] });
-            (action != "none").then(|| cluster(name, tier, 7, &rule))
-        };
-        for first in ["none", "Accept", "Deny", "Pass"] {
-            for between in ["no policy", "allows", "denies"] {
-                for last in ["none", "Accept", "Deny", "Pass"] {
-                    let allowed = json!([{ side: [{ "namespaceSelector": named("y") }] }]);
-                    let allowed = if between == "allows" {
-                        allowed
-                    } else {
-                        json!([])
-                    };
-                    let between_them = (between != "no policy").then(|| {
-                        network_policy(json!({
-                            "podSelector": { "matchLabels": { "pod": "a" } },
-                            "policyTypes": [direction], rules: allowed,
-                        }))
-                    });
-                    let all = [of("first", "Admin", first), between_them];
-                    let all = all.into_iter().chain([of("last", "Baseline", last)]);
-                    let name = format!("{first}, {between}, {last}: {direction}");
-                    cases.push((name, all.flatten().collect()));
-                }
-            }
-        }
-    }
-    cases
-}
 
 #[expect(clippy::too_many_lines, reason = "it is a list")]
 pub(crate) fn all() -> Vec<(String, Value)> {
@@ -456,5 +419,5 @@ pub(crate) fn all() -> Vec<(String, Value)> {
     let cases = cases
         .into_iter()
         .map(|(name, policies)| (name.to_owned(), policies));
-    cases.chain(combinations()).collect()
+    cases.chain(generated::combinations()).collect()
 }
