@@ -18,7 +18,7 @@ DEMO_PACKAGES := openvswitch-switch iproute2 ethtool iputils-ping util-linux
 OVN_PACKAGES := ovn-central ovn-host
 CONFORMANCE_PACKAGES := openvswitch-switch iproute2 util-linux containernetworking-plugins
 RUNTIME_PACKAGES := containerd runc podman busybox-static iptables containernetworking-plugins
-TEST_PACKAGES := $(DEMO_PACKAGES) $(OVN_PACKAGES) $(RUNTIME_PACKAGES) openssl conntrack strace golang-go systemd binutils libfaketime ca-certificates curl jq nftables rpm network-manager firewalld
+TEST_PACKAGES := $(DEMO_PACKAGES) $(OVN_PACKAGES) $(RUNTIME_PACKAGES) openssl conntrack strace golang-go systemd binutils libfaketime ca-certificates curl jq nftables rpm network-manager firewalld dnsmasq-base
 KERNEL_PACKAGES := qemu-system-x86 busybox-static
 BENCH_PACKAGES := openvswitch-switch iproute2 util-linux containernetworking-plugins strace
 
@@ -65,6 +65,13 @@ demo-node: root ## two machines with a router between them made nodes by podwire
 	@$(MAKE) --no-print-directory plugin
 	@$(CARGO) build -p podwire-tests --bin podwire-demo
 	@PODWIRE_BIN=$(CURDIR)/target/release/podwire target/debug/podwire-demo node
+
+.PHONY: demo-gateway
+demo-gateway: root ## a machine's only NIC is moved into br-ex while a TCP stream goes over it: the longest gap; then a move that fails, and undoes itself
+	@.ci/packages $(DEMO_PACKAGES) nftables systemd dbus dnsmasq-base
+	@$(CARGO) build --release -p podwire-tools --bin podwire
+	@$(CARGO) build -p podwire-tests --bin podwire-demo
+	@PODWIRE_BIN=$(CURDIR)/target/release/podwire target/debug/podwire-demo gateway
 
 .PHONY: demo-cluster
 demo-cluster: root ## a cluster's network on podwire and OVN alone: controller, two nodes, pods, a service, the leader killed; with a real kube-apiserver after `make kubernetes`

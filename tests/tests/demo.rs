@@ -79,6 +79,21 @@ fn the_node_demo_shows_every_path_and_leaves_the_machines_as_they_were() {
 }
 
 #[test]
+fn the_gateway_demo_moves_the_only_nic_under_a_stream_and_undoes_what_fails() {
+    let mut demo = Command::new(DEMO);
+    demo.arg("gateway");
+    let shown = [
+        "✓ podwire node init --profile bridged",
+        "longest gap",
+        "192.0.2.11/24 on br-ex",
+        "✓ podwire node init: refused after the move, and moved back",
+        "192.0.2.11/24 on eth0",
+        "✓ nothing is left",
+    ];
+    ends_well(demo, &shown);
+}
+
+#[test]
 fn the_cluster_demo_runs_without_a_real_kubernetes_too() {
     let mut demo = Command::new(DEMO);
     demo.arg("cluster").env("PODWIRE_KUBERNETES", "/nowhere");
