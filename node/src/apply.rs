@@ -23,8 +23,9 @@ use crate::guard::GuardError;
 use crate::items::{Actual, Change, Item, Mark, Owned, TunnelPort, Undo, keys_transaction};
 use crate::journal::{Journal, JournalError};
 use crate::moved::MovedError;
+use crate::networkd::{self, NetworkdError};
 use crate::nft::{self, NftError};
-use crate::reach::ReachError;
+use crate::reach::{self, ReachError};
 use crate::southbound;
 
 pub(crate) use uplink::Moving;
@@ -129,7 +130,11 @@ pub(crate) enum ApplyError {
     #[error(transparent)]
     Guard(#[from] GuardError),
     #[error(transparent)]
+    Networkd(#[from] NetworkdError),
+    #[error(transparent)]
     Reach(#[from] ReachError),
+    #[error("it is not moved: {0}")]
+    Unsafe(String),
     #[error("another `podwire node` moves the NIC: wait until it has ended")]
     Moving,
     #[error("wait for {link} in its bridge: {source}")]
@@ -214,6 +219,15 @@ impl Machine {
             Change::Sysctl(path, value) => self.write_sysctl(&path, &value),
             Change::Firewalld(rule, so) => self.tell_firewalld(&rule, so).await,
             Change::TunnelPort(port) => self.write_tunnel_port(&port).await,
+            Change::Networkd => {
+                self.counts.dbus += 1;
+                Ok(networkd::reload().await?)
+            }
+            Change::Managed(index) => {
+                networkd::managed(index).await?;
+                Ok(reach::settled().await?)
+            }
+            Change::Renewed(awaited) => Ok(reach::renewed(&awaited).await?),
         }
     }
 

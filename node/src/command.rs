@@ -23,7 +23,7 @@ use run::RunArgs;
 use uplink::{GuardArgs, UplinkArgs};
 
 use crate::journal::{Journal, JournalError};
-use crate::keep::{Node, NodeError};
+use crate::keep::{Node, NodeError, undo_unguarded};
 use crate::look::{Connections, Goal, Look};
 use crate::preflight::Preflight;
 use crate::record;
@@ -272,7 +272,7 @@ impl Verb {
             Self::Init(arguments) => arguments.run(surroundings).await,
             Self::Confirm(arguments) => arguments.confirm().await,
             Self::Rollback(arguments) => arguments.rollback().await,
-            Self::Guard(arguments) => arguments.run().await,
+            Self::Guard(arguments) => arguments.run(surroundings).await,
             Self::Run(arguments) => arguments.run(surroundings).await,
             Self::Cleanup(arguments) => arguments.run().await,
         }
@@ -284,6 +284,9 @@ impl InitArgs {
         let within = self.confirm_within.as_deref().map(uplink::within);
         let within = within.transpose()?;
         let (goal, api, places) = self.wanted.moving().goal(surroundings).await?;
+        if let Some(nic) = undo_unguarded(&places).await? {
+            eprintln!("podwire node: note: an unfinished move of {nic} was undone first");
+        }
         let mut node = Node::open(goal, &places).await?;
         node.set_moving(uplink::moving(&places, within, api.clone()))?;
         for warning in node.preflight(api.as_ref()).await? {

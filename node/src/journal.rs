@@ -17,6 +17,7 @@ use tracing::warn;
 
 use crate::firewall;
 use crate::items::Undo;
+use crate::moved::Moved;
 
 /// The journal of this machine. While it is locked, no other podwire process changes the machine.
 #[derive(Debug)]
@@ -249,6 +250,7 @@ impl Drop for Journal {
         if self.lock.is_none() || !self.undos.is_empty() {
             return;
         }
+        Moved::tidy(&self.directory);
         // It may contain the agent's files.
         let parent = self.directory.parent();
         for directory in std::iter::once(&*self.directory).chain(parent) {

@@ -2,6 +2,7 @@
 //! event has to come first.
 
 mod mover;
+mod watch;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -10,20 +11,21 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 use tracing::warn;
 
-use crate::apply::{Counts, Failure, Machine, Moving};
+use crate::apply::{ApplyError, Counts, Failure, Machine, Moving};
 use crate::diff::{self, Finding, Step};
 use crate::events::{Changes, Events, Links};
 use crate::firewall::Table;
 use crate::items::{Actual, Bridge, File, Item, State, SwitchSeen, Tables, Undo};
 use crate::journal::{Journal, JournalError};
 use crate::look::{Connections, Goal, Look, LookError};
-use crate::moved::{Moved, MovedError};
+use crate::moved::{self, Moved, MovedError};
 use crate::plan::{AGENT_FILE, Conflict};
-use crate::preflight::Preflight;
+use crate::preflight::{self, Preflight};
 use crate::settings::{Mode, Places, Settings};
-use crate::{LINK, LINKS};
+use crate::{GATEWAY, LINK, LINKS};
 
 pub(crate) use mover::Mover;
+pub(crate) use watch::{Watch, undo_unguarded};
 
 /// How long init waits for others: for ovn-controller to create the bridge, for ovs-vswitchd to
 /// create the link.
@@ -105,6 +107,8 @@ impl Node {
         let is_plain = settings.is_some_and(|settings| settings.mode == Mode::Plain);
         let mut files = vec![journal.file()];
         files.extend(is_plain.then(|| AGENT_FILE.into()));
+        let is_bridged = settings.is_some_and(|settings| settings.gateway().is_some());
+        files.extend(is_bridged.then(|| moved::file(&places.directory)));
         let signals = match &connections.firewalld {
             Some(firewalld) => firewalld.signals().await.ok(),
             None => None,
@@ -175,6 +179,25 @@ impl Node {
         }
         self.machine.moving = moving;
         Ok(())
+    }
+
+    /// Has a moved NIC's new path verified by this API server, too.
+    pub(crate) fn verify_by(&mut self, api: kube::Client) {
+        self.machine.moving.api = Some(api);
+    }
+
+    /// The guard of the move with this deadline, once no other process is.
+    pub(crate) fn stand_in(&self, until: String) -> impl Future<Output = ()> + Send + 'static {
+        let places = self.machine.moving.places.clone();
+        async move {
+            let watched = async {
+                let guard = moved::wait_for_guard(&places.directory).await?;
+                Watch::open(&places, &until, guard).await?.run().await
+            };
+            if let Err(error) = watched.await {
+                warn!("guard the move of the NIC: {error}");
+            }
+        }
     }
 
     /// Whether nothing was created in the kernel since the machine was booted.
@@ -317,6 +340,8 @@ impl Node {
         let settings = self.goal.settings.as_ref();
         let bridge = settings.map(|settings| settings.bridge.as_str());
         let others = planned.chain(bridge).chain(look.plan.uplink.as_deref());
+        // cleanup waits for its removal, without settings.
+        let others = others.chain(index(GATEWAY).map(|_| GATEWAY));
         let others = others.chain(settings.and_then(|it| it.gateway()));
         let names = others.clone().chain(LINKS);
         self.events.links_are(Links {
@@ -416,7 +441,24 @@ impl Node {
                 self.machine.journal.record_table(name, None);
             }
         }
-        self.machine.apply(steps, actual).await
+        let mut refused = Vec::new();
+        let moves = |step: &&Step| matches!(step, Step::Make(Item::Uplink(_)));
+        let person = self.settings().is_some_and(|settings| settings.moves);
+        if let Some(step @ Step::Make(Item::Uplink(uplink))) = steps.iter().find(moves)
+            && !person
+        {
+            let api = self.machine.moving.api.as_ref();
+            let reasons = preflight::of_nic(&uplink.nic, &uplink.bridge, actual, api).await;
+            refused.extend((!reasons.is_empty()).then(|| Failure {
+                steps: vec![step.clone()],
+                error: ApplyError::Unsafe(reasons.join("; ")),
+            }));
+        }
+        let is_refused = |step: &&Step| !refused.iter().any(|it: &Failure| it.steps.contains(step));
+        let steps: Vec<Step> = steps.iter().filter(is_refused).cloned().collect();
+        let failed = self.machine.apply(&steps, actual).await;
+        refused.extend(failed);
+        refused
     }
 
     /// Waits until something has happened that calls for another look.

@@ -15,9 +15,9 @@
 //! connections to deleted endpoints, and `announce` publishes the node to the control plane. `role`
 //! reports its state to the agent's tools. `moved` is the record of a NIC that is moved into the
 //! gateway bridge, `guard` the process that moves it back, and `reach` asks whether the gateways
-//! answer. `preflight` checks what no item shows. `privileges` says
-//! what `run` keeps of root's. `nft` talks to nft(8), and `wire` encodes netlink messages that
-//! rtnetlink does not know.
+//! answer; `networkd` has systemd-networkd configure the bridge instead of the NIC. `preflight`
+//! checks what no item shows. `privileges` says what `run` keeps of root's. `nft` talks to nft(8),
+//! and `wire` encodes netlink messages that rtnetlink does not know.
 
 #![forbid(unsafe_code)]
 
@@ -39,6 +39,7 @@ mod left_out;
 mod look;
 mod mac;
 mod moved;
+mod networkd;
 mod nft;
 pub mod overlap;
 mod plan;

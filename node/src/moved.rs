@@ -8,13 +8,18 @@
 use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use netlink_packet_route::address::{AddressMessage, AddressScope};
+use k8s_openapi::jiff::Timestamp;
+use netlink_packet_route::address::{AddressAttribute, AddressMessage, AddressScope};
 use netlink_packet_route::neighbour::NeighbourMessage;
-use netlink_packet_route::route::RouteMessage;
+use netlink_packet_route::route::{RouteMessage, RouteProtocol};
 use netlink_packet_route::rule::RuleMessage;
+use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
+use nix::time::ClockId;
 use serde::{Deserialize, Serialize};
+use tokio::sync::oneshot;
 
 use crate::wire::hexed;
 
@@ -32,15 +37,53 @@ pub(crate) struct Moved {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Phase {
-    /// It is moved back at this time (RFC 3339, in UTC), unless it is confirmed before.
-    Moving {
-        until: String,
-    },
+    /// A process moves it. It is moved back if that ends, and at the deadline.
+    Moving(Deadline),
+    /// It is in the bridge, and is moved back at the deadline unless a person confirms before.
+    Awaits(Deadline),
     Confirmed,
     /// It was moved back, for this reason.
     RolledBack {
         why: String,
     },
+}
+
+/// When a move is undone.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Deadline {
+    /// For people: RFC 3339, in UTC. It also tells one move from another.
+    pub(crate) until: String,
+    /// In milliseconds of CLOCK_MONOTONIC: the time of day may be set.
+    at: u64,
+    /// The process that moves the NIC.
+    pub(crate) mover: u32,
+}
+
+impl Deadline {
+    /// For a move by this process.
+    pub(crate) fn within(time: Duration) -> Self {
+        let until = Timestamp::now().checked_add(time);
+        let ms = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        Self {
+            until: until.map_or_else(|_| String::new(), |until| format!("{until:.9}")),
+            at: now().saturating_add(ms),
+            mover: std::process::id(),
+        }
+    }
+
+    /// The time until it.
+    pub(crate) fn left(&self) -> Duration {
+        Duration::from_millis(self.at.saturating_sub(now()))
+    }
+}
+
+/// Since the boot, in milliseconds.
+fn now() -> u64 {
+    // This clock is always there (clock_gettime(2)).
+    let now = ClockId::CLOCK_MONOTONIC
+        .now()
+        .map_or_else(|_| Duration::ZERO, Duration::from);
+    u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// What the kernel has on a link, as it lists it, in its order.
@@ -67,6 +110,25 @@ impl Held {
     }
 }
 
+/// Whether an address has a lifetime, which somebody renews.
+pub(crate) fn is_leased(message: &AddressMessage) -> bool {
+    message
+        .attributes
+        .iter()
+        .any(|it| matches!(it, AddressAttribute::CacheInfo(life) if life.ifa_valid != FOREVER))
+}
+
+/// Whether somebody renews a route, by DHCP or router advertisements.
+pub(crate) fn is_learned(message: &RouteMessage) -> bool {
+    matches!(
+        message.header.protocol,
+        RouteProtocol::Dhcp | RouteProtocol::Ra
+    )
+}
+
+/// The lifetime of an address that has none.
+pub(crate) const FOREVER: u32 = u32::MAX;
+
 /// Why the record can't be used.
 #[derive(Debug, thiserror::Error)]
 #[error("{what} {}: {source}", path.display())]
@@ -79,6 +141,8 @@ pub(crate) struct MovedError {
 /// Below the journal's directory; the directory is what is locked.
 const DIRECTORY: &str = "uplink";
 const FILE: &str = "record";
+/// What a guard locks while it watches, with its process id.
+const GUARD: &str = "guard";
 
 /// The record's path.
 pub(crate) fn file(directory: &Path) -> PathBuf {
@@ -88,20 +152,74 @@ pub(crate) fn file(directory: &Path) -> PathBuf {
 /// The lock of the record, and of the move itself.
 pub(crate) type Lock = Flock<File>;
 
-/// Waits for the lock; None if another process has it, and `waits` is false.
-pub(crate) fn lock(directory: &Path, waits: bool) -> Result<Option<Lock>, MovedError> {
+/// Locks it; None if another process has it.
+pub(crate) fn lock(directory: &Path) -> Result<Option<Lock>, MovedError> {
+    let (path, opened) = open(directory)?;
+    now_or_never(opened, &path)
+}
+
+/// The lock of the one guard; None if another process has it.
+pub(crate) fn lock_guard(directory: &Path) -> Result<Option<Lock>, MovedError> {
+    let (path, opened) = open_guard(directory)?;
+    now_or_never(opened, &path)
+}
+
+/// Waits for the lock, on a thread of its own: it ends with the process if nobody waits any longer.
+pub(crate) async fn wait_for_lock(directory: &Path) -> Result<Lock, MovedError> {
+    let (path, opened) = open(directory)?;
+    locked(opened).await.map_err(failed("lock", &path))
+}
+
+/// Waits until no other process is the guard.
+pub(crate) async fn wait_for_guard(directory: &Path) -> Result<Lock, MovedError> {
+    let (path, opened) = open_guard(directory)?;
+    locked(opened).await.map_err(failed("lock", &path))
+}
+
+fn open(directory: &Path) -> Result<(PathBuf, File), MovedError> {
     let directory = directory.join(DIRECTORY);
     fs::create_dir_all(&directory).map_err(failed("make", &directory))?;
     let opened = File::open(&directory).map_err(failed("open", &directory))?;
-    let how = match waits {
-        true => FlockArg::LockExclusive,
-        false => FlockArg::LockExclusiveNonblock,
-    };
-    match Flock::lock(opened, how) {
+    Ok((directory, opened))
+}
+
+fn open_guard(directory: &Path) -> Result<(PathBuf, File), MovedError> {
+    open(directory)?;
+    let path = directory.join(DIRECTORY).join(GUARD);
+    let mut options = File::options();
+    let opened = options.create(true).truncate(false).write(true).open(&path);
+    let opened = opened.map_err(failed("open", &path))?;
+    Ok((path, opened))
+}
+
+fn now_or_never(opened: File, path: &Path) -> Result<Option<Lock>, MovedError> {
+    match Flock::lock(opened, FlockArg::LockExclusiveNonblock) {
         Ok(lock) => Ok(Some(lock)),
-        Err((_, nix::errno::Errno::EWOULDBLOCK)) => Ok(None),
-        Err((_, errno)) => Err(failed("lock", &directory)(errno.into())),
+        Err((_, Errno::EWOULDBLOCK)) => Ok(None),
+        Err((_, errno)) => Err(failed("lock", path)(errno.into())),
     }
+}
+
+/// A process that waits for a lock can't be notified, and tokio's own threads hold up its end.
+async fn locked(opened: File) -> io::Result<Lock> {
+    let (done, waits) = oneshot::channel();
+    std::thread::Builder::new()
+        .name("lock".to_owned())
+        .spawn(move || {
+            let locked = Flock::lock(opened, FlockArg::LockExclusive);
+            // Nobody may wait any longer.
+            let _ = done.send(locked.map_err(|(_, errno)| io::Error::from(errno)));
+        })?;
+    waits
+        .await
+        .map_err(|_| io::ErrorKind::Interrupted.into())
+        .flatten()
+}
+
+/// Writes down which process is the guard, for people.
+pub(crate) fn name_guard(lock: &mut Lock) {
+    let _ = lock.set_len(0);
+    let _ = writeln!(lock, "{}", std::process::id());
 }
 
 impl Moved {
@@ -134,6 +252,11 @@ impl Moved {
         written.map_err(failed("write", &path))
     }
 
+    /// Removes the directory, if there is nothing in it.
+    pub(crate) fn tidy(directory: &Path) {
+        let _ = fs::remove_dir(directory.join(DIRECTORY));
+    }
+
     /// Removes the record, of which nothing is left to be undone.
     pub(crate) fn forget(directory: &Path) -> Result<(), MovedError> {
         let directory = directory.join(DIRECTORY);
@@ -143,6 +266,26 @@ impl Moved {
             }
             _ => Ok(()),
         }
+    }
+
+    /// When it is undone, unless something is done before.
+    pub(crate) fn deadline(&self) -> Option<&Deadline> {
+        match &self.phase {
+            Phase::Moving(deadline) | Phase::Awaits(deadline) => Some(deadline),
+            Phase::Confirmed | Phase::RolledBack { .. } => None,
+        }
+    }
+
+    /// What a person still has to do, if it is that.
+    pub(crate) fn unconfirmed(&self) -> Option<String> {
+        let Phase::Awaits(Deadline { until, .. }) = &self.phase else {
+            return None;
+        };
+        let Self { nic, bridge, .. } = self;
+        Some(format!(
+            "{nic} is in {bridge} until {until}: log in anew, and run `podwire node confirm`, or \
+             it is moved back"
+        ))
     }
 
     /// Whether the NIC is in the bridge, or on its way.

@@ -19,7 +19,8 @@ use crate::items::{
     Actual, Address, Claim, ENCAP_IP, Item, Key, LinkUp, Neighbour, PROBE, Port, Route, SOON, Ssl,
     Sysctl, TunnelPort,
 };
-use crate::settings::{Mode, Settings, least_mtu};
+use crate::moved::Moved;
+use crate::settings::{Mode, Profile, Settings, least_mtu};
 use crate::{DOOR, LINK, MAPPING};
 
 pub(crate) use bridged::boot_file;
@@ -58,8 +59,10 @@ impl Plan {
             Mode::Ovn => Self::routed(settings, actual)?,
             Mode::Plain => Self::plain(settings, actual)?,
         };
-        if settings.gateway().is_some() {
-            plan.bridge_nic(settings, actual)?;
+        match settings.profile {
+            Profile::Routed => {}
+            Profile::Bridged => plan.bridge_nic(settings, actual)?,
+            Profile::Adopt => plan.adopt(settings),
         }
         conflicts.append(&mut plan.conflicts);
         plan.conflicts = conflicts;
@@ -103,14 +106,14 @@ impl Plan {
         plan.ipv6_on(settings, LINK);
         plan.learn_nothing(LINK, actual);
         let door = door::is_possible(settings, actual);
-        let links: &[&str] = match door {
-            true => &[LINK, DOOR, &uplink.link],
-            false => &[LINK, &uplink.link],
-        };
+        let mut links = vec![LINK];
+        links.extend(door.then_some(DOOR));
+        links.push(&uplink.link);
+        links.extend(uplink.nic.as_deref());
         if door {
             plan.door_link(settings, actual, own_mac, mtu);
         }
-        plan.forward(settings, &uplink, links, actual);
+        plan.forward(settings, &uplink, &links, actual);
         plan.items.push(LinkUp(LINK.to_owned()).into());
         let addresses = addresses.into_iter().map(Address);
         plan.items.extend(addresses.map(Item::Address));
@@ -289,6 +292,8 @@ impl Plan {
 /// The link to the other nodes.
 struct Uplink {
     link: String,
+    /// The NIC of the gateway bridge, while that is not in it and nobody moves it.
+    nic: Option<String>,
     mtu: u32,
     primary: Option<IpAddr>,
 }
@@ -337,10 +342,16 @@ fn uplink(settings: &Settings, actual: &Actual) -> Result<Uplink, String> {
             false => others.find(same).copied().unwrap_or(before),
         }
     });
+    // A NIC that was moved back has its addresses itself.
+    let is_kept = actual.moved.as_ref().is_none_or(Moved::is_there);
+    let gateway = settings.gateway().filter(|_| is_kept);
+    let has_addresses = actual
+        .addresses
+        .iter()
+        .any(|seen| seen.link == *name && seen.global);
     Ok(Uplink {
-        link: settings
-            .gateway()
-            .map_or_else(|| name.clone(), str::to_owned),
+        nic: nic.clone().filter(|_| has_addresses && !settings.moves),
+        link: gateway.map_or_else(|| name.clone(), str::to_owned),
         mtu: link.mtu,
         primary: primary.or(own.first().copied()),
     })

@@ -8,6 +8,8 @@ mod uplink;
 
 use std::net::IpAddr;
 
+pub(crate) use uplink::of_nic;
+
 use k8s_openapi::jiff::Timestamp;
 use k8s_openapi::jiff::fmt::rfc2822;
 use kube::Client as Api;
@@ -46,13 +48,16 @@ impl Preflight {
                 .warnings
                 .push("there is no default route: pods can't reach the outside".to_owned());
         }
-        let nic = look.plan.items.iter().find_map(|item| match item {
-            Item::Uplink(Uplink { nic, moves, .. }) if *moves => Some(nic),
+        // `run` checks it when it moves one.
+        let uplink = look.plan.items.iter().find_map(|item| match item {
+            Item::Uplink(uplink) => Some(uplink).filter(|_| settings.moves),
             _ => None,
         });
-        let uplink = look.actual.switch.uplink.as_ref();
-        if let Some(nic) = nic.filter(|_| !uplink.is_some_and(UplinkSeen::has_port)) {
-            let refusals = uplink::refusals(settings, look, nic, api).await;
+        let seen = look.actual.switch.uplink.as_ref();
+        if let Some(Uplink { nic, bridge, .. }) =
+            uplink.filter(|_| !seen.is_some_and(UplinkSeen::has_port))
+        {
+            let refusals = of_nic(nic, bridge, &look.actual, api).await;
             found.refusals.extend(refusals);
         }
         found.warnings.extend(firewall(settings).await);

@@ -13,11 +13,19 @@ use netlink_packet_route::neighbour::{
 };
 use netlink_packet_route::route::RouteType;
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
-use rtnetlink::MulticastGroup;
+use rtnetlink::{MulticastGroup, RouteMessageBuilder};
 use tokio::time::{Instant, timeout, timeout_at};
+
+use crate::items::Fleeting;
 
 /// Time limit of an answer. The kernel asks three times, a second apart.
 const LIMIT: Duration = Duration::from_secs(5);
+
+/// That of a network manager, which asks a DHCP server.
+const RENEWAL: Duration = Duration::from_secs(20);
+
+/// How long nothing changes when a network manager has done what it does at once.
+const QUIET: Duration = Duration::from_millis(500);
 
 /// Why something does not answer.
 #[derive(Debug, thiserror::Error)]
@@ -31,6 +39,11 @@ pub(crate) enum ReachError {
     },
     #[error("the gateway {ip} does not answer on {link}")]
     Silent { ip: IpAddr, link: String },
+    #[error("after {limit} ms the network manager has not made on {link}: {missing}",
+        limit = RENEWAL.as_millis())]
+    NotRenewed { link: String, missing: String },
+    #[error("list addresses and routes: {0}")]
+    List(#[source] rtnetlink::Error),
     #[error("the API server does not answer within {limit} ms: {why}", limit = LIMIT.as_millis())]
     Api { why: String },
 }
@@ -86,6 +99,62 @@ pub(crate) async fn gateway(link: &str, index: u32, ip: IpAddr) -> Result<(), Re
     let answered = asked.await;
     driver.abort();
     answered
+}
+
+/// Waits until a network manager has renewed all of this.
+pub(crate) async fn renewed(awaited: &Fleeting) -> Result<(), ReachError> {
+    let groups = [
+        MulticastGroup::Ipv4Ifaddr,
+        MulticastGroup::Ipv6Ifaddr,
+        MulticastGroup::Ipv4Route,
+        MulticastGroup::Ipv6Route,
+    ];
+    let (connection, handle, mut events) = rtnetlink::new_multicast_connection(&groups)?;
+    let driver = tokio::spawn(connection);
+    let deadline = Instant::now() + RENEWAL;
+    let waited = async {
+        loop {
+            let addresses = handle.address().get().execute().try_collect().await;
+            let addresses: Vec<_> = addresses.map_err(ReachError::List)?;
+            let mut routes = Vec::new();
+            for family in [AddressFamily::Inet, AddressFamily::Inet6] {
+                let mut request = RouteMessageBuilder::<IpAddr>::new().build();
+                request.header.address_family = family;
+                let listed = handle.route().get(request).execute().try_collect().await;
+                routes.extend::<Vec<_>>(listed.map_err(ReachError::List)?);
+            }
+            let missing = awaited.missing(&addresses, &routes);
+            if missing.is_empty() {
+                return Ok(());
+            }
+            if !matches!(timeout_at(deadline, events.next()).await, Ok(Some(_))) {
+                let (link, missing) = (awaited.link.clone(), missing.join(", "));
+                return Err(ReachError::NotRenewed { link, missing });
+            }
+        }
+    };
+    let waited = waited.await;
+    driver.abort();
+    waited
+}
+
+/// Waits until addresses and routes have not changed for a moment, but not for long.
+pub(crate) async fn settled() -> Result<(), ReachError> {
+    let groups = [
+        MulticastGroup::Ipv4Ifaddr,
+        MulticastGroup::Ipv6Ifaddr,
+        MulticastGroup::Ipv4Route,
+        MulticastGroup::Ipv6Route,
+    ];
+    let (connection, _handle, mut events) = rtnetlink::new_multicast_connection(&groups)?;
+    let driver = tokio::spawn(connection);
+    let deadline = Instant::now() + LIMIT;
+    while timeout(QUIET.min(deadline - Instant::now()), events.next())
+        .await
+        .is_ok()
+    {}
+    driver.abort();
+    Ok(())
 }
 
 /// Has the kernel ask: the neighbour that it knows once more, or one that it does not know yet.

@@ -74,6 +74,8 @@ pub(crate) struct Metrics {
     well: Gauge,
     refused: Gauge,
     unreadable: Gauge,
+    nic_moved: Gauge,
+    nic_unconfirmed: Gauge,
 }
 
 impl Record {
@@ -129,6 +131,12 @@ impl Record {
 
     pub(crate) fn well(&self, is_well: bool) {
         self.metrics.well.set(is_well.into());
+    }
+
+    /// Whether a NIC is in its bridge, and whether that is to be confirmed.
+    pub(crate) fn nic(&self, moved: bool, unconfirmed: bool) {
+        self.metrics.nic_moved.set(moved.into());
+        self.metrics.nic_unconfirmed.set(unconfirmed.into());
     }
 
     pub(crate) fn refused(&self, services: usize) {
@@ -188,6 +196,8 @@ impl Default for Metrics {
             well: Gauge::default(),
             refused: Gauge::default(),
             unreadable: Gauge::default(),
+            nic_moved: Gauge::default(),
+            nic_unconfirmed: Gauge::default(),
         };
         let registry = &mut metrics.registry;
         let restored = "Items that were removed or changed, and were restored, by kind";
@@ -214,6 +224,16 @@ impl Default for Metrics {
             "podwire_node_services_refused",
             "Services that are left out because nft refuses them",
             metrics.refused.clone(),
+        );
+        registry.register(
+            "podwire_node_nic_moved",
+            "Whether the NIC is in the gateway bridge",
+            metrics.nic_moved.clone(),
+        );
+        registry.register(
+            "podwire_node_nic_unconfirmed",
+            "Whether it is moved back unless somebody confirms its move",
+            metrics.nic_unconfirmed.clone(),
         );
         registry.register(
             "podwire_node_unreadable_objects",

@@ -10,6 +10,7 @@ use nix::fcntl::{Flock, FlockArg};
 use serde::Serialize;
 
 use crate::journal::Journal;
+use crate::moved::Moved;
 use crate::record::{self, Restored, STATE, State};
 
 /// The directory of the role below that of podwire's run files.
@@ -27,6 +28,9 @@ pub struct Role {
     pub status: String,
     /// Number of changes that cleanup would undo.
     pub made: usize,
+    /// A NIC in its bridge that is moved back unless somebody confirms: until when.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unconfirmed: Option<String>,
     /// What it restored since cleanup or boot, oldest first; only the last ones if there are many.
     #[serde(rename = "putBack")]
     pub restored: Vec<Restored>,
@@ -44,11 +48,13 @@ pub fn role(directory: &Path) -> io::Result<Option<Role>> {
     };
     let State { well, status } = serde_json::from_slice(&text)?;
     let journal = Journal::read(directory).map_err(io::Error::other)?;
+    let moved = Moved::read(directory).map_err(io::Error::other)?;
     Ok(Some(Role {
         runs: is_held(directory)?,
         well,
         status,
         made: journal.undos().len(),
+        unconfirmed: moved.as_ref().and_then(Moved::unconfirmed),
         restored: record::read(directory),
     }))
 }

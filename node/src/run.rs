@@ -21,10 +21,11 @@ use crate::apply::Failure;
 use crate::cluster::ApiNode;
 use crate::diff::{self, Finding, Step};
 use crate::events::Changes;
-use crate::items::{self, Item, State, Writer};
+use crate::items::{self, Item, State, UplinkSeen, Writer};
 use crate::keep::{MOST_ROUNDS, Node, NodeError, refuse_foreign};
 use crate::left_out::LeftOut;
 use crate::look::Look;
+use crate::moved::Moved;
 use crate::plan::Conflict;
 use crate::record::Record;
 use crate::services::{Here, Services, Updated};
@@ -69,7 +70,12 @@ pub(crate) async fn run(
         planned: Vec::new(),
         restores: BTreeMap::new(),
         status: String::new(),
+        guarded: None,
+        guards: JoinSet::new(),
     };
+    if let Some(watch) = &reconciler.watch {
+        reconciler.node.verify_by(watch.client.clone());
+    }
     let mut stop = std::pin::pin!(stop);
     let mut changes = Changes::default();
     let mut alive = std::pin::pin!(surroundings.manager.keep_alive());
@@ -85,6 +91,7 @@ pub(crate) async fn run(
                     reconciler.written(written);
                     Changes::default()
                 }
+                Some(_) = reconciler.guards.join_next() => Changes::default(),
                 () = sleep_until(again.unwrap_or(never)), if again.is_some() => Changes::default(),
                 () = &mut alive => continue,
             };
@@ -134,6 +141,9 @@ struct Reconciler<'a> {
     restores: BTreeMap<String, Restores>,
     /// The last reported status.
     status: String,
+    /// The deadline of the move for which this process stands in as the guard.
+    guarded: Option<String>,
+    guards: JoinSet<()>,
 }
 
 #[derive(Debug, Default)]
@@ -170,6 +180,7 @@ impl Reconciler<'_> {
                 Ok(look) => look,
                 Err(error) => return Ok(Some(self.failed(&error))),
             };
+            self.stand_in(&look);
             let conflicts = &look.plan.conflicts;
             if !former.is_empty() && former != self.given.subnets {
                 let of_subnets = conflicts.iter().filter(|it| it.is_of_subnets());
@@ -234,6 +245,20 @@ impl Reconciler<'_> {
             self.remember(&look);
         }
         Ok(None)
+    }
+
+    /// Becomes the guard of a move once no other process is: where the guard is no unit of
+    /// systemd's, nobody else starts one again.
+    fn stand_in(&mut self, look: &Look) {
+        let deadline = look.actual.moved.as_ref().and_then(Moved::deadline);
+        let until = deadline.map(|deadline| deadline.until.clone());
+        if let Some(until) = until.clone().filter(|_| until != self.guarded) {
+            self.guards.spawn(self.node.stand_in(until));
+        }
+        let seen = look.actual.switch.uplink.as_ref();
+        let is_moved = seen.is_some_and(UplinkSeen::has_port);
+        self.record.nic(is_moved, until.is_some());
+        self.guarded = until;
     }
 
     /// Remembers the plan's items that existed or could be created: nobody has removed one that was

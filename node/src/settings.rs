@@ -3,6 +3,7 @@
 mod args;
 mod doors;
 mod follow;
+mod hints;
 mod nets;
 mod ovn;
 
@@ -21,6 +22,7 @@ use crate::GATEWAY;
 
 pub(crate) use args::{ApiArgs, PlaceArgs, SettingsArgs};
 pub(crate) use follow::{FollowError, Given};
+pub(crate) use hints::Hints;
 use nets::{check_apart, nets};
 pub(crate) use nets::{check_subnets, least_mtu};
 
@@ -78,6 +80,8 @@ pub(crate) struct Settings {
     pub(crate) tuning: Tuning,
     pub(crate) firewalld: Firewalld,
     pub(crate) profile: Profile,
+    /// What files say of the NIC of the gateway bridge.
+    pub(crate) hints: Hints,
     /// Whether the NIC may be moved now: by a command that a person has started.
     pub(crate) moves: bool,
 }
@@ -89,6 +93,8 @@ pub(crate) enum Profile {
     Routed,
     /// By a bridge of Open vSwitch into which the NIC is moved.
     Bridged,
+    /// By a bridge of Open vSwitch that the operator has made.
+    Adopt,
 }
 
 impl Settings {
@@ -190,6 +196,7 @@ impl SettingsArgs {
             },
             firewalld: self.firewalld,
             profile: self.profile,
+            hints: Hints::read(self.profile)?,
             moves: self.moves,
             bridge: self.bridge,
         })
@@ -266,7 +273,11 @@ impl SettingsArgs {
             ("--bridge-mapping", self.bridge_mappings.first()),
             ("--ovn-option", self.ovn_options.first()),
         ];
-        let bridged = (self.profile == Profile::Bridged).then(|| "bridged".to_owned());
+        let bridged = match self.profile {
+            Profile::Routed => None,
+            Profile::Bridged => Some("bridged".to_owned()),
+            Profile::Adopt => Some("adopt".to_owned()),
+        };
         let only_ovn = only_ovn
             .into_iter()
             .chain([("--profile", bridged.as_ref())]);

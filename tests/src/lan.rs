@@ -2,12 +2,17 @@
 
 use std::net::IpAddr;
 use std::os::fd::AsRawFd;
+use std::path::PathBuf;
+use std::process::Command;
 
 use crate::failure::OrFail;
 use crate::machine::Machine;
-use crate::node::run_in;
+use crate::managers::Manager;
+use crate::node::{DAEMON_LIMIT, run_in};
 use crate::place::Place;
+use crate::process::Daemon;
 use crate::traffic;
+use crate::watch::await_seen;
 
 /// What the machine reaches: the gateway, a neighbour, and three servers behind the gateway.
 pub const REACHED: [&str; 10] = [
@@ -28,6 +33,85 @@ pub const API_SERVER: &str = "203.0.113.5";
 pub const DATABASE: &str = "203.0.113.6";
 /// The machine's addresses.
 const MACHINE: [&str; 2] = ["192.0.2.11", "2001:db8::11"];
+
+/// A DHCP server that gives the machine its address, and advertises a router: dnsmasq(8). Dropping
+/// it kills it.
+#[derive(Debug)]
+pub struct Dhcp {
+    daemon: Daemon,
+    leases: PathBuf,
+}
+
+impl Dhcp {
+    /// Starts it at the neighbour's end, with leases of two minutes.
+    #[track_caller]
+    pub fn start(machine: &Machine, lan: &Lan) -> Self {
+        let node = machine.node();
+        let leases = "/run/log/leases";
+        let mut command = Command::new("nsenter");
+        let network = lan.place().network().as_raw_fd();
+        command.arg(format!("--net=/proc/{}/fd/{network}", std::process::id()));
+        command.args([
+            "dnsmasq",
+            "--keep-in-foreground",
+            "--port=0",
+            "--interface=eth0",
+        ]);
+        command.args(["--bind-interfaces", "--dhcp-authoritative", "--enable-ra"]);
+        // The one address that the machine has.
+        command.args([
+            "--dhcp-range=192.0.2.11,192.0.2.11,120",
+            "--dhcp-option=3,192.0.2.1",
+        ]);
+        command.args(["--dhcp-range=2001:db8::,ra-only,64,600", "--user=root"]);
+        command.args(["--log-facility=-", "--conf-file=/dev/null"]);
+        command.arg(format!("--dhcp-leasefile={leases}"));
+        let log = node.path("/run/log/dnsmasq.log");
+        let daemon = Daemon::start(node.keeper(), &command, &log).or_fail();
+        let leases = node.path(leases);
+        Self { daemon, leases }
+    }
+
+    /// What it has logged.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.daemon.log()).unwrap_or_default()
+    }
+
+    /// How often its log has this text.
+    pub fn count(&self, text: &str) -> usize {
+        self.log().matches(text).count()
+    }
+
+    /// Waits until its log has this text so often.
+    #[track_caller]
+    pub fn await_count(&self, text: &str, count: usize) {
+        let awaited = format!("{count} times {text} in the DHCP server's log");
+        let look = || match self.count(text) >= count {
+            true => Ok(()),
+            false => Err(self.log()),
+        };
+        await_seen(
+            self.daemon.log(),
+            &self.daemon,
+            DAEMON_LIMIT,
+            &awaited,
+            look,
+        )
+        .or_fail();
+    }
+
+    /// The clients that have a lease: MAC address, address and client identifier.
+    pub fn clients(&self) -> Vec<String> {
+        let leases = std::fs::read_to_string(&self.leases).unwrap_or_default();
+        let leases = leases
+            .lines()
+            .map(|line| line.split(' ').collect::<Vec<_>>());
+        let leases = leases.filter(|words| words.len() == 5);
+        leases
+            .map(|words| format!("{} {} {}", words[1], words[2], words[4]))
+            .collect()
+    }
+}
 
 /// A neighbour of a machine that is the gateway too, and has the servers' addresses.
 #[derive(Debug)]
@@ -78,6 +162,68 @@ impl Lan {
         here("-6 route add default via 2001:db8::1 dev eth0 metric 100");
         node.name_server("203.0.113.53");
         Self(place)
+    }
+
+    /// A new machine whose NIC can be moved, and what is around it.
+    #[track_caller]
+    pub fn with_machine() -> (Machine, Self) {
+        let machine = Machine::new();
+        let lan = Self::around(&machine);
+        let node = machine.node();
+        // The machine's own units stay out of it.
+        node.run("mount", ["-t", "tmpfs", "none", "/etc/systemd/system"]);
+        // The userspace datapath takes packets as they are, without checksums that hardware adds.
+        for place in [node.place(), lan.place()] {
+            run_in(place, "ethtool", "-K eth0 tx off").or_fail();
+        }
+        (machine, lan)
+    }
+
+    /// Has systemd-networkd configure the machine's NIC by this file; waits until it has made
+    /// default routes by DHCP and by router advertisements.
+    #[track_caller]
+    pub fn networkd<'node>(machine: &'node Machine, own: &str) -> Manager<'node> {
+        let node = machine.node();
+        node.run("ip", "address flush dev eth0 scope global");
+        node.run("ip", "-4 route flush dev eth0");
+        // What nobody but this fixture has made is not networkd's to keep.
+        node.run("ip", "-6 route del 2001:db8::/64 dev eth0 metric 100");
+        node.run("ip", "-6 route del default via 2001:db8::1");
+        let networkd = Manager::networkd(node, &[("10-eth0.network", own)]).or_fail();
+        Self::await_renewed(machine, "eth0");
+        networkd
+    }
+
+    /// Waits until a link has both default routes by systemd-networkd.
+    #[track_caller]
+    pub fn await_renewed(machine: &Machine, link: &str) {
+        for (family, text) in [
+            ("-4", format!("default via 192.0.2.1 dev {link} proto dhcp")),
+            ("-6", format!("default via fe80::1 dev {link} proto ra")),
+        ] {
+            let line = format!("until ip {family} route | grep -q '{text}'; do :; done");
+            machine.node().run("timeout", ["60", "sh", "-c", &line]);
+        }
+    }
+
+    /// Answers one question for its MAC address, and no other one.
+    #[track_caller]
+    pub fn answer_once(&self) {
+        let rule = "add rule arp dead in arp operation request";
+        for line in [
+            "add table arp dead",
+            "add chain arp dead in { type filter hook input priority 0 ; }",
+            &format!("{rule} limit rate 1/day burst 1 packets accept"),
+            &format!("{rule} drop"),
+        ] {
+            run_in(&self.0, "nft", line).or_fail();
+        }
+    }
+
+    /// Answers all again.
+    #[track_caller]
+    pub fn answer_all(&self) {
+        run_in(&self.0, "nft", "delete table arp dead").or_fail();
     }
 
     /// Where the neighbour's programs run.

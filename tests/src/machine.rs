@@ -125,6 +125,12 @@ impl Machine {
         NodeRun::start(&self.node, self.arguments("run", flags))
     }
 
+    /// Starts `podwire node run`.
+    #[track_caller]
+    pub fn launch_run(&self, flags: impl Words) -> NodeRun {
+        NodeRun::launch(&self.node, self.arguments("run", flags))
+    }
+
     /// Waits until `podwire node show` finds every item as it should be.
     #[track_caller]
     pub fn await_well(&self) {
@@ -300,6 +306,23 @@ impl Snapshot {
         if let Some(files) = self.0.get_mut("files").and_then(Value::as_array_mut) {
             files.retain(|line| !line.as_str().is_some_and(is_of_agent));
         }
+        self
+    }
+
+    /// Without the times that go on: how long addresses and routes are valid.
+    pub fn without_lifetimes(mut self) -> Self {
+        fn strip(value: &mut Value) {
+            if let Some(fields) = value.as_object_mut() {
+                for name in ["valid_life_time", "preferred_life_time", "expires"] {
+                    fields.remove(name);
+                }
+            }
+            let parts = value.as_array_mut().into_iter().flatten();
+            parts.for_each(strip);
+            let fields = value.as_object_mut().into_iter().flatten();
+            fields.for_each(|(_, field)| strip(field));
+        }
+        self.0.values_mut().for_each(strip);
         self
     }
 

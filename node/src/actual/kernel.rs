@@ -17,6 +17,7 @@ use crate::items::{
     Actual, AddressSeen, ByDoorSeen, LinkSeen, NeighbourSeen, RouteSeen, is_by_door,
 };
 use crate::moved::Held;
+use crate::networkd::{self, Managed};
 
 impl Actual {
     /// With what is on the links that `holds` names.
@@ -59,10 +60,13 @@ impl Actual {
         }
         for (index, name) in held {
             let held = Held::of(&dump, &neighbours, index, name);
-            let reasons = immovable(&held, name, &dump.routes, index);
+            let managed = Managed::look(index);
+            let reasons = immovable(&held, name, &dump.routes, index, managed.is_some());
+            self.managed.extend(managed.map(|it| (name.clone(), it)));
             self.immovable.insert(name.clone(), reasons);
             self.held.insert(name.clone(), held);
         }
+        self.tells_networkd = networkd::is_told();
         let routes = dump.routes.into_iter();
         let routes: Vec<RouteSeen> = routes
             .filter_map(|message| RouteSeen::of(message, |index| names.get(&index).cloned()))

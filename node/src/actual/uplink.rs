@@ -13,7 +13,7 @@ use netlink_packet_route::rule::{RuleAttribute, RuleMessage};
 use super::dump::Dump;
 use super::in_use::{gateway, table};
 use crate::items::destination;
-use crate::moved::Held;
+use crate::moved::{Held, is_leased};
 
 /// linux/rtnetlink.h: RT_TABLE_LOCAL.
 const TABLE_LOCAL: u32 = 255;
@@ -116,14 +116,18 @@ fn names(rule: &RuleMessage, link: &str) -> bool {
     })
 }
 
-/// Why what a link has can't be moved, each as text.
-pub(crate) fn immovable(held: &Held, link: &str, all: &[RouteMessage], index: u32) -> Vec<String> {
+/// Why what a link has can't be moved, each as text. `renews` says whether a network manager renews
+/// on another link what has a lifetime.
+pub(crate) fn immovable(
+    held: &Held,
+    link: &str,
+    all: &[RouteMessage],
+    index: u32,
+    renews: bool,
+) -> Vec<String> {
     let mut reasons = Vec::new();
-    for message in &held.addresses {
-        let lives = message.attributes.iter().any(
-            |it| matches!(it, AddressAttribute::CacheInfo(life) if life.ifa_valid != u32::MAX),
-        );
-        if lives {
+    for message in held.addresses.iter().filter(|_| !renews) {
+        if is_leased(message) {
             let ip = message.attributes.iter().find_map(|it| match it {
                 AddressAttribute::Address(ip) => Some(ip.to_string()),
                 _ => None,
@@ -138,7 +142,7 @@ pub(crate) fn immovable(held: &Held, link: &str, all: &[RouteMessage], index: u3
     for route in &held.routes {
         let to = destination(route).map_or_else(|| "?".to_owned(), |net| net.to_string());
         let has = |wanted: fn(&RouteAttribute) -> bool| route.attributes.iter().any(wanted);
-        if route.header.protocol == RouteProtocol::Ra {
+        if route.header.protocol == RouteProtocol::Ra && !renews {
             reasons.push(format!(
                 "route {to} of {link} is by router advertisements, which are not followed to a \
                  bridge yet: give {link} lasting routes"

@@ -11,9 +11,10 @@ use tracing::warn;
 use super::{ApplyError, Machine};
 use crate::actual::{gateways, switch};
 use crate::diff::Step;
-use crate::guard::{self, Guard};
+use crate::guard;
 use crate::items::{Actual, Item, Kind as _, Uplink};
-use crate::moved::{self, Moved, Phase};
+use crate::moved::{self, Deadline, Moved, Phase};
+use crate::networkd;
 use crate::reach;
 use crate::settings::Places;
 
@@ -45,7 +46,7 @@ impl std::fmt::Debug for Moving {
 
 impl Moving {
     /// For what this process itself completes.
-    pub(crate) const WITHIN: Duration = Duration::from_secs(30);
+    pub(crate) const WITHIN: Duration = Duration::from_secs(60);
 
     pub(crate) fn of(places: &Places) -> Self {
         Self {
@@ -72,27 +73,22 @@ impl Machine {
             ..
         } = self.moving.clone();
         let directory = &places.directory;
-        let Some(_lock) = moved::lock(directory, false)? else {
+        let Some(_lock) = moved::lock(directory)? else {
             return Err(ApplyError::Moving);
         };
         let makes = matches!(step, Step::Make(_));
-        let within = if makes { within } else { Moving::WITHIN };
-        let until = guard::until(within);
-        moved.phase = Phase::Moving {
-            until: until.clone(),
-        };
+        let deadline = Deadline::within(if makes { within } else { Moving::WITHIN });
+        moved.phase = Phase::Moving(deadline.clone());
         moved.write(directory)?;
-        let mut guard = match Guard::start(&places, &until, within).await {
-            Ok(guard) => guard,
-            Err(error) => {
-                // Nothing was changed yet.
-                match &actual.moved {
-                    Some(before) => before.write(directory)?,
-                    None => Moved::forget(directory)?,
-                }
-                return Err(error.into());
+        super::fault();
+        if let Err(error) = guard::start(&places, &deadline).await {
+            // Nothing was changed yet.
+            match &actual.moved {
+                Some(before) => before.write(directory)?,
+                None => Moved::forget(directory)?,
             }
-        };
+            return Err(error.into());
+        }
         super::fault();
         let kind = step.item().kind();
         if !makes {
@@ -103,13 +99,13 @@ impl Machine {
             Moved::forget(directory)?;
             return Ok(());
         }
-        let made = self.moved_in(step, &moved, actual, &mut guard).await;
+        let made = self.moved_in(step, &moved, actual).await;
         let Err(error) = made else {
             if by_hand {
-                return Ok(guard.leave().await?);
+                moved.phase = Phase::Awaits(deadline);
+                return Ok(moved.write(directory)?);
             }
-            moved.phase = Phase::Confirmed;
-            return Ok(moved.write(directory)?);
+            return self.confirm(moved).await;
         };
         warn!("moving {} back: {error}", moved.nic);
         // If this fails, too, the guard does it.
@@ -121,18 +117,30 @@ impl Machine {
         Err(ApplyError::MovedBack(Box::new(error)))
     }
 
+    /// Records that the NIC stays, first where it outlives a boot.
+    pub(crate) async fn confirm(&mut self, mut moved: Moved) -> Result<(), ApplyError> {
+        let seen = switch(&self.client, None).uplink;
+        let lasting = seen.and_then(|seen| seen.confirm());
+        if let Some(change) = lasting {
+            self.transact(&change).await?;
+            super::fault();
+        }
+        moved.phase = Phase::Confirmed;
+        Ok(moved.write(&self.moving.places.directory)?)
+    }
+
     async fn moved_in(
         &mut self,
         step: &Step,
         moved: &Moved,
         actual: &Actual,
-        guard: &mut Guard,
     ) -> Result<(), ApplyError> {
         for change in step.item().kind().make(actual) {
             self.change(change).await?;
             super::fault();
         }
-        guard.check()?;
+        let places = self.moving.places.clone();
+        guard::check(&places)?;
         let bridge = &moved.bridge;
         let index = actual.index(bridge).unwrap_or_default();
         for ip in gateways(&moved.had) {
@@ -142,7 +150,7 @@ impl Machine {
             reach::api_server(&api).await?;
         }
         super::fault();
-        Ok(guard.check()?)
+        Ok(guard::check(&places)?)
     }
 
     /// Asks twice: the first answer may be lost while the bridge learns.
@@ -163,6 +171,7 @@ impl Machine {
         let mut actual = actual.clone();
         actual.switch = switch(&self.client, None);
         actual.moved = Some(moved.clone());
+        actual.tells_networkd = networkd::is_told();
         let uplink = Uplink {
             nic: moved.nic.clone(),
             bridge: moved.bridge.clone(),
@@ -183,6 +192,7 @@ impl Machine {
             if let Err(error) = self.change(change).await {
                 failed.get_or_insert(error);
             }
+            super::fault();
         }
         failed.map_or(Ok(()), Err)
     }

@@ -1,27 +1,20 @@
 //! `podwire node confirm`, `rollback`, and the guard of a moved NIC.
 
-use std::os::fd::AsFd as _;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
+use podwire_daemon::process::log_to_stderr;
 use podwire_daemon::settings::SettingsError;
 use podwire_daemon::settings::bad;
-use tokio::io::AsyncReadExt as _;
-use tokio::net::unix::pipe;
-use tokio::time::{Instant, sleep_until};
 
-use super::{Failure, say};
+use super::{Failure, Surroundings, say};
 use crate::apply::Moving;
-use crate::events::FileNotices;
 use crate::guard;
 use crate::journal::Journal;
-use crate::keep::{Mover, NodeError};
-use crate::moved::{self, Lock, Moved, Phase};
+use crate::keep::{Mover, NodeError, Watch};
+use crate::moved::{self, Lock, Moved};
 use crate::settings::{PlaceArgs, Places};
-
-/// How long the guard waits until it tries again what has failed.
-const RETRY: Duration = Duration::from_secs(1);
 
 /// A move that awaits confirmation, or none.
 #[derive(Debug, Args)]
@@ -35,10 +28,9 @@ pub(super) struct UplinkArgs {
 pub(super) struct GuardArgs {
     #[command(flatten)]
     places: PlaceArgs,
+    /// The deadline of the move, which tells it from others
     #[arg(long)]
     until: String,
-    #[arg(long)]
-    within_ms: u64,
 }
 
 /// The shortest and the longest time until the NIC is moved back: longer than the verification, and
@@ -63,13 +55,8 @@ pub(super) fn within(text: &str) -> Result<Duration, SettingsError> {
 }
 
 async fn lock(places: &Places) -> Result<Lock, Failure> {
-    let directory = places.directory.clone();
-    // A process that waits for a lock can't be notified.
-    let locked = tokio::task::spawn_blocking(move || moved::lock(&directory, true)).await;
-    let locked = locked.map_err(|error| Failure::Runtime(error.into()))?;
-    let locked = locked.map_err(NodeError::from)?;
-    // It was waited for.
-    locked.ok_or(Failure::NothingMoved)
+    let locked = moved::wait_for_lock(&places.directory).await;
+    Ok(locked.map_err(NodeError::from)?)
 }
 
 fn read(places: &Places) -> Result<Moved, Failure> {
@@ -81,11 +68,11 @@ impl UplinkArgs {
     pub(super) async fn confirm(self) -> Result<ExitCode, Failure> {
         let places = self.places.check()?;
         read(&places)?;
+        let mut mover = Mover::open(&places).await?;
         let _lock = lock(&places).await?;
-        let mut moved = read(&places)?;
+        let moved = read(&places)?;
         let text = format!("{} stays in {}\n", moved.nic, moved.bridge);
-        moved.phase = Phase::Confirmed;
-        moved.write(&places.directory).map_err(NodeError::from)?;
+        mover.confirm(moved).await?;
         say(&text)?;
         Ok(ExitCode::SUCCESS)
     }
@@ -109,63 +96,20 @@ impl UplinkArgs {
 }
 
 impl GuardArgs {
-    pub(super) async fn run(self) -> Result<ExitCode, Failure> {
+    pub(super) async fn run(self, surroundings: &Surroundings<'_>) -> Result<ExitCode, Failure> {
+        log_to_stderr("info");
         // A terminal that ends must not end the guard.
         let _ = nix::unistd::setsid();
-        let starter = nix::unistd::getppid();
-        let deadline = Instant::now() + Duration::from_millis(self.within_ms);
+        // Where it was started may be unmounted.
+        let _ = std::env::set_current_dir("/");
         let places = self.places.check()?;
-        // All that the rollback needs is opened before anything is changed.
-        let mut mover = Mover::open(&places).await?;
-        let file = moved::file(&places.directory);
-        let notices = FileNotices::listen(&[file]).map_err(NodeError::from)?;
-        let is_mine =
-            |moved: &Moved| matches!(&moved.phase, Phase::Moving { until } if *until == self.until);
-        let awaits = || {
-            let moved = Moved::read(&places.directory).ok().flatten();
-            moved.filter(is_mine)
-        };
-        let input = std::io::stdin().as_fd().try_clone_to_owned();
-        let mut input = pipe::Receiver::from_owned_fd(input.map_err(NodeError::from)?)
-            .map_err(NodeError::from)?;
+        let guard = moved::wait_for_guard(&places.directory).await;
+        let guard = guard.map_err(NodeError::from)?;
+        let watch = Watch::open(&places, &self.until, guard).await?;
+        surroundings.manager.notify("READY=1");
+        // Whoever forked it waits for this; a unit's output is the journal.
         say(&format!("{}\n", guard::ARMED))?;
-        let mut is_left = false;
-        loop {
-            if awaits().is_none() {
-                return Ok(ExitCode::SUCCESS);
-            }
-            let mut said = [0];
-            tokio::select! {
-                changed = notices.next() => changed.map_err(NodeError::from)?,
-                read = input.read(&mut said), if !is_left => match read {
-                    Ok(1..) => is_left = true,
-                    // Its starter was killed: nobody would confirm.
-                    _ => break,
-                },
-                () = sleep_until(deadline) => break,
-            }
-        }
-        // Whoever still moves it hangs.
-        let locked = moved::lock(&places.directory, false).map_err(NodeError::from)?;
-        if locked.is_none() && nix::unistd::getppid() == starter {
-            eprintln!("process {starter} still moves the NIC at its deadline: killing it");
-            let _ = nix::sys::signal::kill(starter, nix::sys::signal::Signal::SIGKILL);
-        }
-        let _lock = match locked {
-            Some(lock) => lock,
-            None => lock(&places).await?,
-        };
-        let Some(moved) = awaits() else {
-            return Ok(ExitCode::SUCCESS);
-        };
-        let why = match Instant::now() < deadline {
-            true => "`podwire node init` was killed".to_owned(),
-            false => format!("it was not confirmed until {}", self.until),
-        };
-        while let Err(error) = mover.back(moved.clone(), &why).await {
-            eprintln!("{error}; retrying");
-            tokio::time::sleep(RETRY).await;
-        }
+        watch.run().await?;
         Ok(ExitCode::SUCCESS)
     }
 }
@@ -187,14 +131,8 @@ pub(super) fn moving(
 /// What a person still has to do.
 pub(super) fn awaited(places: &Places) -> Result<Option<String>, Failure> {
     let moved = Moved::read(&places.directory).map_err(NodeError::from)?;
-    Ok(moved.and_then(|moved| match moved.phase {
-        Phase::Moving { until } => Some(format!(
-            "{} is in {} until {until}: log in anew, and run `podwire node confirm`, or it is \
-             moved back\n",
-            moved.nic, moved.bridge
-        )),
-        _ => None,
-    }))
+    let text = moved.as_ref().and_then(Moved::unconfirmed);
+    Ok(text.map(|text| text + "\n"))
 }
 
 /// The journal is for others' items: it is read alone.

@@ -19,6 +19,7 @@ use super::tunnel::TunnelSeen;
 use super::uplink::UplinkSeen;
 use crate::firewalld::FirewalldSeen;
 use crate::moved::{Held, Moved};
+use crate::networkd::Managed;
 use crate::overlap::InUse;
 use crate::southbound::{Chassis, EndSeen};
 
@@ -40,6 +41,10 @@ pub(crate) struct Actual {
     pub(crate) held: BTreeMap<String, Held>,
     /// Why what they have can't be moved.
     pub(crate) immovable: BTreeMap<String, Vec<String>>,
+    /// Those of them that systemd-networkd configures.
+    pub(crate) managed: BTreeMap<String, Managed>,
+    /// Whether it was told to configure the bridge instead of the NIC.
+    pub(crate) tells_networkd: bool,
     /// The record of a moved NIC.
     pub(crate) moved: Option<Moved>,
     /// What the machine needs for itself.

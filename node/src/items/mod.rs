@@ -6,6 +6,7 @@
 
 mod actual;
 mod address;
+mod adopted;
 mod bridge;
 mod by_door;
 mod file;
@@ -34,6 +35,7 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use actual::{Actual, SwitchSeen, Tables};
 pub(crate) use address::{Address, AddressSeen};
+pub(crate) use adopted::Adopted;
 pub(crate) use bridge::{Bridge, BridgeSeen};
 pub(crate) use by_door::{ByDoor, ByDoorSeen, is_by_door, is_to_door};
 pub(crate) use file::File;
@@ -53,7 +55,7 @@ pub(crate) use sysctl::{CONNTRACK_BUCKETS, Sysctl, read_sysctl};
 pub(crate) use table::TableSeen;
 pub(crate) use tunnel::{Tunnel, TunnelSeen};
 pub(crate) use tunnel_port::TunnelPort;
-pub(crate) use uplink::{BOOT_FILE, Uplink, UplinkSeen};
+pub(crate) use uplink::{BOOT_FILE, Fleeting, Uplink, UplinkSeen};
 
 use crate::DOOR;
 use crate::firewall::Table;
@@ -160,6 +162,7 @@ kinds! {
     Ssl(Ssl): "ssl", Switch, Own;
     Port(Port): "port", Switch, Journal;
     Bridge(Bridge): "bridge", Switch, Journal;
+    Adopted(Adopted): "adopted-bridge", Switch, Own;
     Tunnel(Tunnel): "tunnel", Switch, Own;
     File(File): "file", Kernel, Journal;
     Sysctl(Sysctl): "sysctl", Kernel, Own;
@@ -315,6 +318,12 @@ pub(crate) enum Change {
     Firewalld(Rule, bool),
     /// The UDP port of this chassis' rows in the southbound database.
     TunnelPort(TunnelPort),
+    /// None: it has systemd-networkd read its files.
+    Networkd,
+    /// None: it waits until systemd-networkd has begun to configure the link with this index.
+    Managed(u32),
+    /// None: it waits until a network manager has renewed all of this.
+    Renewed(Fleeting),
 }
 
 /// Flags of a request: for what does not exist yet, for what may exist, and for any other.

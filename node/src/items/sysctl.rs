@@ -6,6 +6,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::{Actual, Change, Item, Kind, State, Undo, View};
+use crate::GATEWAY;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Sysctl {
@@ -58,6 +59,10 @@ impl Kind for Sysctl {
             )),
             (Some(seen), _) => State::Differs(seen.clone()),
             (None, Some(link)) => State::Waits(format!("link {link}")),
+            // It was removed between two looks.
+            (None, None) if self.path.split('/').nth(3) == Some(GATEWAY) => {
+                State::Waits(format!("link {GATEWAY}"))
+            }
             (None, None) => State::Foreign("the kernel has no such setting".to_owned()),
         }
     }

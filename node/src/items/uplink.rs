@@ -5,20 +5,31 @@
 
 mod transfer;
 
+use std::net::IpAddr;
+use std::path::Path;
+
+use ipnet::IpNet;
+use netlink_packet_route::address::{AddressAttribute, AddressMessage};
+use netlink_packet_route::route::{RouteAttribute, RouteMessage};
 use podwire_ovs::replica::Db;
 use podwire_ovs::transact::{Columns, Condition, Mutation, Transaction};
 use podwire_ovs::value::{Uuid, Value};
-use podwire_ovs::vswitch::StringMap;
+use podwire_ovs::vswitch::{StringMap, set_keys};
 use serde::{Deserialize, Serialize};
 
 use super::rows::{add_port, strings};
-use super::{Actual, Change, Item, Kind, State, View, link};
+use super::{Actual, CHANGE, Change, Item, Kind, State, View, destination, link};
 use crate::MARK;
-use crate::moved::{Held, Moved, Phase};
+use crate::moved::{Held, Moved, Phase, is_learned, is_leased};
+use crate::networkd::FILES;
+use transfer::Lifetimes;
 
 /// The key of a bridge's `external_ids` that names its NIC, as ovn-kubernetes has it. It is how the
 /// choice of the NIC outlives a boot.
 pub(crate) const NIC: &str = "bridge-uplink";
+
+/// Its key that says that the move was confirmed: `podwire node run` makes it again after a boot.
+const CONFIRMED: &str = "podwire.io/uplink-confirmed";
 
 /// The name of the file that takes the NIC out of the bridge at the next boot.
 pub(crate) const BOOT_FILE: &str = "91-podwire-uplink.conf";
@@ -40,6 +51,8 @@ pub(crate) struct UplinkSeen {
     row: Uuid,
     /// The NIC's port; None if it is in no bridge.
     port: Option<Uuid>,
+    /// Whether its move was confirmed, in this boot or an earlier one.
+    pub(crate) confirmed: bool,
 }
 
 impl UplinkSeen {
@@ -54,12 +67,21 @@ impl UplinkSeen {
                 port.is_some_and(|port| port.str("name") == Some(&*nic))
             });
             Some(Self {
+                confirmed: ids.contains_key(CONFIRMED),
                 nic,
                 bridge: row.str("name")?.to_owned(),
                 row: row.uuid(),
                 port,
             })
         })
+    }
+
+    /// What records that the move is confirmed, unless it is recorded.
+    pub(crate) fn confirm(&self) -> Option<Transaction> {
+        let mut change = Transaction::new();
+        let keys = StringMap::from([(CONFIRMED.to_owned(), "true".to_owned())]);
+        set_keys(&mut change, "Bridge", self.row, "external_ids", &keys);
+        (!self.confirmed).then_some(change)
     }
 
     /// Whether the NIC is in the bridge.
@@ -75,14 +97,57 @@ impl Uplink {
     }
 
     fn transfer(&self, held: &Held, actual: &Actual, back: bool) -> [Vec<Change>; 2] {
-        let index = |name: &str| Some((name.to_owned(), actual.index(name)?));
-        let (nic, bridge) = (index(&self.nic), index(&self.bridge));
+        let (nic, bridge) = (link_of(&self.nic, actual), link_of(&self.bridge, actual));
+        let lifetimes = match actual.managed.contains_key(&self.nic) && !back {
+            true => Lifetimes::Renewed,
+            false => Lifetimes::Kept,
+        };
         let (from, to) = match back {
             false => (nic, bridge),
             true => (bridge, nic),
         };
         // Without the bridge's link there is nothing to remove from it.
-        to.map_or_else(Default::default, |to| transfer::changes(held, from, to))
+        to.map_or_else(Default::default, |to| {
+            transfer::changes(held, from, to, lifetimes)
+        })
+    }
+
+    /// Has systemd-networkd configure the bridge and no longer the NIC, which is in it by now.
+    fn handed_over(&self, held: &Held, actual: &Actual) -> Vec<Change> {
+        let files = actual.managed.get(&self.nic);
+        let files = files.and_then(|it| it.files(&self.nic, &self.bridge).ok());
+        let links = link_of(&self.nic, actual).zip(link_of(&self.bridge, actual));
+        let (Some(texts), Some((nic, bridge))) = (files, links) else {
+            return Vec::new();
+        };
+        let files = FILES.iter().zip(texts);
+        let files = files.map(|(path, text)| Change::File((*path).to_owned(), Some(text)));
+        let mut changes: Vec<Change> = files.collect();
+        changes.push(Change::Nft(RELEASE, release_dropped(&self.nic)));
+        changes.push(Change::Networkd);
+        changes.push(Change::Renewed(Fleeting::of(held, &bridge)));
+        changes.extend(transfer::settled(held, &nic, &bridge));
+        changes.push(Change::Nft(RELEASE, release_passed()));
+        changes
+    }
+
+    /// Has it configure the NIC again, which is in no bridge any more. A lease stays there that it
+    /// does not know, for its server may no longer answer.
+    fn handed_back(&self, held: &Held, actual: &Actual) -> Vec<Change> {
+        let files = FILES.iter().filter(|path| Path::new(path).exists());
+        let files = files.map(|path| Change::File((*path).to_owned(), None));
+        let mut changes = vec![Change::Nft(RELEASE, release_passed())];
+        changes.extend(files);
+        changes.push(Change::Networkd);
+        if let Some(nic) = link_of(&self.nic, actual) {
+            changes.push(Change::Managed(nic.1));
+            let bridge = link_of(&self.bridge, actual);
+            let again = transfer::changes(held, bridge, nic, Lifetimes::Kept);
+            let again = again.into_iter().flatten();
+            // What is to be removed from the bridge is removed.
+            changes.extend(again.filter(|it| !matches!(it, Change::Kernel(_, CHANGE))));
+        }
+        changes
     }
 
     /// What is recorded before a change: what the NIC has, or had before it was moved.
@@ -94,14 +159,19 @@ impl Uplink {
                 Some(held) if *phase == Phase::Confirmed && held.has_addresses() => held.clone(),
                 _ => had.clone(),
             },
-            None => actual.held.get(&self.nic).cloned().unwrap_or_default(),
+            None => {
+                let is_in = self.seen(actual).is_some_and(UplinkSeen::has_port);
+                // Somebody may have removed the record.
+                let bridge = actual.held.get(&self.bridge);
+                let bridge = bridge.filter(|held| is_in && held.has_addresses());
+                let held = bridge.or(actual.held.get(&self.nic));
+                held.cloned().unwrap_or_default()
+            }
         };
         Moved {
             nic: self.nic.clone(),
             bridge: self.bridge.clone(),
-            phase: Phase::Moving {
-                until: String::new(),
-            },
+            phase: Phase::Confirmed,
             had,
         }
     }
@@ -118,8 +188,111 @@ impl Uplink {
             change.mutate("Bridge", Condition::uuid(row), gone);
             changes.push(Change::Switch(change));
         }
+        if actual.tells_networkd {
+            changes.extend(self.handed_back(held, actual));
+        }
         changes
     }
+}
+
+fn link_of(name: &str, actual: &Actual) -> Option<(String, u32)> {
+    Some((name.to_owned(), actual.index(name)?))
+}
+
+const RELEASE: &str = "to keep a DHCP lease";
+/// The table is there for a moment.
+const RELEASE_TABLE: &str = "inet podwire-uplink";
+
+/// systemd-networkd releases the NIC's lease when it no longer configures the NIC; the bridge has
+/// the lease, so that its server must not hear of that.
+fn release_dropped(nic: &str) -> String {
+    format!(
+        "{}add table {RELEASE_TABLE}\n\
+         add chain {RELEASE_TABLE} out {{ type filter hook output priority 0; }}\n\
+         add rule {RELEASE_TABLE} out oifname {nic:?} udp dport {{ 67, 547 }} drop\n",
+        release_passed()
+    )
+}
+
+fn release_passed() -> String {
+    format!("add table {RELEASE_TABLE}\ndelete table {RELEASE_TABLE}\n")
+}
+
+/// What a network manager renews on a link.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Fleeting {
+    pub(crate) link: String,
+    pub(crate) index: u32,
+    pub(crate) addresses: Vec<IpAddr>,
+    /// Destination and table of its routes.
+    pub(crate) routes: Vec<(IpNet, u32)>,
+}
+
+impl Fleeting {
+    fn of(held: &Held, (link, index): &(String, u32)) -> Self {
+        let addresses = held.addresses.iter().filter(|it| is_leased(it));
+        let addresses = addresses.filter(|it| !transfer::is_temporary(it));
+        let routes = held.routes.iter().filter(|it| is_learned(it));
+        Self {
+            link: link.clone(),
+            index: *index,
+            addresses: addresses.filter_map(own_address).collect(),
+            routes: routes
+                .filter_map(|it| Some((destination(it)?, table_of(it))))
+                .collect(),
+        }
+    }
+
+    /// What of it is not there yet, as text.
+    pub(crate) fn missing(
+        &self,
+        addresses: &[AddressMessage],
+        routes: &[RouteMessage],
+    ) -> Vec<String> {
+        let is_there = |ip: &IpAddr| {
+            let mut there = addresses.iter().filter(|it| it.header.index == self.index);
+            there.any(|it| own_address(it) == Some(*ip) && is_leased(it))
+        };
+        let by = |it: &RouteMessage| {
+            let is =
+                |it: &RouteAttribute| matches!(it, RouteAttribute::Oif(at) if *at == self.index);
+            it.attributes.iter().any(is)
+        };
+        let has_route = |(net, table): &(IpNet, u32)| {
+            let mut there = routes.iter().filter(|it| is_learned(it) && by(it));
+            there.any(|it| destination(it) == Some(*net) && table_of(it) == *table)
+        };
+        let lacks = self.addresses.iter().filter(|ip| !is_there(ip));
+        let lacks = lacks.map(|ip| format!("address {ip}"));
+        let routes = self.routes.iter().filter(|route| !has_route(route));
+        lacks
+            .chain(routes.map(|(net, _)| format!("route {net}")))
+            .collect()
+    }
+}
+
+fn own_address(message: &AddressMessage) -> Option<IpAddr> {
+    let local = |it: &AddressAttribute| match it {
+        AddressAttribute::Local(ip) => Some(*ip),
+        _ => None,
+    };
+    let address = |it: &AddressAttribute| match it {
+        AddressAttribute::Address(ip) => Some(*ip),
+        _ => None,
+    };
+    let attributes = &message.attributes;
+    attributes
+        .iter()
+        .find_map(local)
+        .or_else(|| attributes.iter().find_map(address))
+}
+
+fn table_of(message: &RouteMessage) -> u32 {
+    let table = message.attributes.iter().find_map(|it| match it {
+        RouteAttribute::Table(table) => Some(*table),
+        _ => None,
+    });
+    table.unwrap_or(message.header.table.into())
 }
 
 impl Kind for Uplink {
@@ -168,7 +341,7 @@ impl Kind for Uplink {
         }
         match self.moves {
             true => view.of_switch(state),
-            false => State::Waits("`podwire node init`, which alone moves it".to_owned()),
+            false => State::Waits("`podwire node init`, which moves it".to_owned()),
         }
     }
 
@@ -193,6 +366,7 @@ impl Kind for Uplink {
         }
         changes.push(Change::Attached(self.nic.clone()));
         changes.extend(switched);
+        changes.extend(self.handed_over(&held, actual));
         changes
     }
 

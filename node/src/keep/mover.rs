@@ -2,9 +2,9 @@
 
 use super::NodeError;
 use crate::actual::switch;
-use crate::apply::{Counts, Machine, Moving};
+use crate::apply::{ApplyError, Counts, Failure, Machine, Moving};
 use crate::diff::Step;
-use crate::items::{Actual, Item};
+use crate::items::{Actual, Item, Uplink};
 use crate::journal::Journal;
 use crate::look::{Connections, Goal, LookError};
 use crate::moved::{Held, Moved, Phase};
@@ -54,24 +54,32 @@ impl Mover {
         })
     }
 
+    /// Records that it stays. Call this with the record's lock.
+    pub(crate) async fn confirm(&mut self, moved: Moved) -> Result<(), NodeError> {
+        let done = self.machine.confirm(moved.clone()).await;
+        done.map_err(|error| failed(&moved, Step::Make, error))
+    }
+
     /// Moves it back, and records why. Call this with the record's lock.
     pub(crate) async fn back(&mut self, mut moved: Moved, why: &str) -> Result<(), NodeError> {
         let Machine { client, handle, .. } = &self.machine;
         let actual = Actual::links_of_gateway(client, handle, &moved).await;
         let actual = actual.map_err(LookError::from)?;
         let done = self.machine.move_back(&moved, &actual).await;
-        done.map_err(|error| {
-            let uplink = crate::items::Uplink {
-                nic: moved.nic.clone(),
-                bridge: moved.bridge.clone(),
-                moves: true,
-            };
-            let steps = vec![Step::Remove(Item::Uplink(uplink))];
-            NodeError::Apply(vec![crate::apply::Failure { steps, error }])
-        })?;
+        done.map_err(|error| failed(&moved, Step::Remove, error))?;
         moved.phase = Phase::RolledBack {
             why: why.to_owned(),
         };
         Ok(moved.write(&self.places.directory)?)
     }
+}
+
+fn failed(moved: &Moved, step: fn(Item) -> Step, error: ApplyError) -> NodeError {
+    let uplink = Uplink {
+        nic: moved.nic.clone(),
+        bridge: moved.bridge.clone(),
+        moves: true,
+    };
+    let steps = vec![step(Item::Uplink(uplink))];
+    NodeError::Apply(vec![Failure { steps, error }])
 }

@@ -2,10 +2,12 @@
 
 use super::Plan;
 use crate::actual::DATABASE_UNIT;
-use crate::items::{Actual, BOOT_FILE, Bridge, File, Item, LinkUp, Sysctl, Uplink};
+use crate::items::{
+    Actual, Adopted, BOOT_FILE, Bridge, Claim, File, Item, Key, LinkUp, Sysctl, Uplink,
+};
 use crate::moved::{Moved, Phase};
 use crate::settings::Settings;
-use crate::{FILE_MARK, GATEWAY};
+use crate::{FILE_MARK, GATEWAY, MAPPING};
 
 /// The NIC of the gateway bridge: the one that is in it or was chosen before, or the default
 /// route's.
@@ -16,19 +18,37 @@ pub(super) fn nic(settings: &Settings, actual: &Actual) -> Result<String, String
     let moved = actual.moved.as_ref().filter(|moved| moved.is_there());
     let seen = actual.switch.uplink.as_ref();
     let kept = moved.map(|moved| &moved.nic).or(seen.map(|seen| &seen.nic));
-    match (kept, &settings.interface) {
-        (Some(kept), Some(named)) if kept != named => Err(format!(
-            "--interface {named}: {kept} is the NIC of {GATEWAY}: name that, or run `podwire node \
-             rollback` first"
+    let hints = &settings.hints;
+    let flag = settings.interface.as_ref().map(|nic| ("--interface", nic));
+    let file = hints.named.as_ref().map(|(path, nic)| (*path, nic));
+    let named = flag.or(file);
+    if let Some(nic) = kept {
+        return match named {
+            Some((by, other)) if other != nic => Err(format!(
+                "{by} {other}: {nic} is the NIC of {GATEWAY}: name that, or run `podwire node \
+                 rollback` first"
+            )),
+            _ => Ok(nic.clone()),
+        };
+    }
+    let has_default = |nic: &String| actual.default_links.contains(nic);
+    let hint = hints
+        .hint
+        .as_ref()
+        .map(|(_, nic)| nic)
+        .filter(|nic| has_default(nic));
+    let default = actual.default_link.as_ref().filter(|link| *link != GATEWAY);
+    let Some(nic) = named.map(|(_, nic)| nic).or(hint).or(default) else {
+        return Err(
+            "there is no default route to find the NIC by: name it with --interface".to_owned(),
+        );
+    };
+    match &hints.extra {
+        Some((path, extra)) if extra == nic => Err(format!(
+            "{path} has {nic} for a second bridge, but the NIC of {GATEWAY} would be {nic}: name \
+             another one with --interface"
         )),
-        (Some(kept), _) => Ok(kept.clone()),
-        (None, Some(named)) => Ok(named.clone()),
-        (None, None) => match &actual.default_link {
-            Some(link) if link != GATEWAY => Ok(link.clone()),
-            _ => Err(
-                "there is no default route to find the NIC by: name it with --interface".to_owned(),
-            ),
-        },
+        _ => Ok(nic.clone()),
     }
 }
 
@@ -48,7 +68,33 @@ fn at_boot(nic: &str, boot: &str) -> String {
     )
 }
 
+/// The physical network of the gateway bridge, as ovn-kubernetes names it.
+const NETWORK: &str = "physnet";
+
+/// The entry of the bridge mappings by which ovn-controller connects the bridge to OVN, with patch
+/// ports for the network's logical ports.
+fn mapping(settings: &Settings) -> Option<Item> {
+    let is_set = settings.bridge_mappings.contains_key(NETWORK);
+    let mapping = Key {
+        key: format!("{MAPPING}{NETWORK}"),
+        value: GATEWAY.to_owned(),
+        claim: Claim::Refuse,
+    };
+    (!is_set).then_some(Item::Key(mapping))
+}
+
 impl Plan {
+    /// Adds the operator's bridge, which is not changed.
+    pub(super) fn adopt(&mut self, settings: &Settings) {
+        let adopted = Adopted {
+            bridge: GATEWAY.to_owned(),
+            pods: settings.bridge.clone(),
+        };
+        self.items.insert(0, Item::Adopted(adopted));
+        self.items.extend(mapping(settings));
+        self.verdict[0] = format!("profile adopt: {GATEWAY} is the operator's, and not changed");
+    }
+
     /// Adds the bridge and the NIC in it, before everything else.
     ///
     /// # Errors
@@ -74,10 +120,14 @@ impl Plan {
             mtu: link.mtu,
             nic: Some(nic.clone()),
         };
+        // What was confirmed in an earlier boot is made again in this one; once, since then there
+        // is a record.
+        let seen = actual.switch.uplink.as_ref();
+        let again = seen.is_some_and(|seen| seen.confirmed) && actual.moved.is_none();
         let uplink = Uplink {
             nic: nic.clone(),
             bridge: GATEWAY.to_owned(),
-            moves: settings.moves,
+            moves: settings.moves || again,
         };
         let mut first = Vec::new();
         // One that was moved back stays on its own, until a person has it moved again.
@@ -85,7 +135,9 @@ impl Plan {
         if is_kept {
             first.push(Item::Bridge(bridge));
         }
-        if is_kept && actual.has_ipv6 {
+        // A network manager configures the bridge as it did the NIC.
+        let is_managed = actual.managed.contains_key(&nic) || actual.tells_networkd;
+        if is_kept && actual.has_ipv6 && !is_managed {
             // It gets the NIC's addresses, and none of its own.
             first.push(Item::Sysctl(Sysctl {
                 path: format!("net/ipv6/conf/{GATEWAY}/addr_gen_mode"),
@@ -93,7 +145,8 @@ impl Plan {
             }));
         }
         if is_kept && actual.has_ipv6 {
-            // A NIC that router advertisements configure is refused.
+            // The kernel does not follow them: a NIC of which it does is refused, and a network
+            // manager does so itself.
             let path = format!("net/ipv6/conf/{GATEWAY}/accept_ra");
             let is_other = |item: &Item| !matches!(item, Item::Sysctl(it) if it.path == path);
             self.items.retain(is_other);
@@ -111,14 +164,22 @@ impl Plan {
         }
         first.push(Item::Uplink(uplink));
         self.items.splice(0..0, first);
-        self.verdict[0] = match actual.moved.as_ref().map(|moved| &moved.phase) {
+        self.items.extend(mapping(settings).filter(|_| is_kept));
+        let recorded = actual.moved.as_ref();
+        self.verdict[0] = match recorded.map(|moved| &moved.phase) {
             Some(Phase::RolledBack { why }) => {
                 format!("profile bridged: {nic} was moved back: {why}")
             }
             _ => format!(
-                "profile bridged: {nic} is in {GATEWAY}, which has its addresses, routes and rules"
+                "profile bridged: {nic} is in {GATEWAY}, which has its addresses, routes and \
+                 rules{}",
+                match is_managed {
+                    true => "; systemd-networkd configures it",
+                    false => "",
+                }
             ),
         };
+        self.verdict.extend(recorded.and_then(Moved::unconfirmed));
         Ok(())
     }
 }

@@ -6,29 +6,26 @@ use std::path::Path;
 use kube::Client as Api;
 
 use crate::actual::gateways;
-use crate::items::LinkSeen;
-use crate::look::Look;
+use crate::items::{Actual, LinkSeen};
+use crate::networkd;
 use crate::nft;
 use crate::reach;
-use crate::settings::Settings;
 
 /// Kinds of links that are moved: physical ones, which have none, and one of two ends of a cable
 /// between namespaces.
 const KINDS: [&str; 2] = ["", "veth"];
 
 /// Why the NIC can't be moved.
-pub(super) async fn refusals(
-    settings: &Settings,
-    look: &Look,
+pub(crate) async fn of_nic(
     nic: &str,
+    bridge: &str,
+    actual: &Actual,
     api: Option<&Api>,
 ) -> Vec<String> {
-    let actual = &look.actual;
     let Some(link) = actual.links.get(nic) else {
         return vec![format!("--interface {nic}: there is no such link")];
     };
-    let mut found = of_link(nic, link, look);
-    let bridge = settings.gateway().unwrap_or_default();
+    let mut found = of_link(nic, link, actual);
     let has_row = actual.switch.bridges.contains_key(bridge);
     if actual.links.contains_key(bridge) && !has_row {
         found.push(format!(
@@ -37,7 +34,13 @@ pub(super) async fn refusals(
         ));
     }
     found.extend(actual.immovable.get(nic).into_iter().flatten().cloned());
-    found.extend(manager(nic, link.index));
+    match actual.managed.get(nic) {
+        Some(managed) => {
+            found.extend(managed.files(nic, bridge).err().into_iter().flatten());
+            found.extend(networkd::ping().await.err().map(|it| it.to_string()));
+        }
+        None => found.extend(manager(nic, link.index)),
+    }
     found.extend(firewall(nic, bridge).await);
     if actual.firewalld.is_some() {
         found.push(format!(
@@ -68,8 +71,8 @@ pub(super) async fn refusals(
     found
 }
 
-fn of_link(nic: &str, link: &LinkSeen, look: &Look) -> Vec<String> {
-    let links = &look.actual.links;
+fn of_link(nic: &str, link: &LinkSeen, actual: &Actual) -> Vec<String> {
+    let links = &actual.links;
     let mut found = Vec::new();
     let sys = Path::new("/sys/class/net").join(nic);
     if !KINDS.contains(&&*link.kind) {
@@ -108,11 +111,6 @@ fn of_link(nic: &str, link: &LinkSeen, look: &Look) -> Vec<String> {
 /// The program that configures the NIC, and would do so again after the move.
 fn manager(nic: &str, index: u32) -> Option<String> {
     let text = |path: String| std::fs::read_to_string(path).unwrap_or_default();
-    let networkd = text(format!("/run/systemd/netif/links/{index}"));
-    let networkd = networkd.lines().any(|line| {
-        line.strip_prefix("ADMIN_STATE=")
-            .is_some_and(|state| !["unmanaged", "initialized", "pending"].contains(&state))
-    });
     let managed = text(format!("/run/NetworkManager/devices/{index}"));
     let managed = managed.lines().any(|line| line.trim() == "managed=true");
     let ifupdown = text("/run/network/ifstate".to_owned());
@@ -132,11 +130,10 @@ fn manager(nic: &str, index: u32) -> Option<String> {
             stems.any(|stem| Path::new(&format!("/run{directory}/{stem}.pid")).exists())
         })
     });
-    let manager = match (networkd, managed, ifupdown, leases) {
-        (true, ..) => "systemd-networkd",
-        (_, true, ..) => "NetworkManager",
-        (_, _, true, _) => "ifupdown",
-        (_, _, _, Some(client)) => client,
+    let manager = match (managed, ifupdown, leases) {
+        (true, ..) => "NetworkManager",
+        (_, true, _) => "ifupdown",
+        (_, _, Some(client)) => client,
         _ => return None,
     };
     Some(format!(

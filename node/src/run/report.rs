@@ -6,8 +6,9 @@ use podwire_apiserver::event;
 use tracing::{error, info, warn};
 
 use super::Reconciler;
+use crate::GATEWAY;
 use crate::diff::Finding;
-use crate::items::State;
+use crate::items::{Item, State};
 use crate::keep::{awaited, refuse_foreign};
 use crate::record::Warning;
 use crate::settings::Mode;
@@ -133,7 +134,15 @@ impl Reconciler<'_> {
                 State::Well { .. } | State::Waits(_) | State::Refused(_)
             )
         };
-        let is_ready = is_well || is_plain && findings.iter().all(is_done);
+        // A NIC that is not in its bridge must not keep the node from its pods.
+        let of_nic = |finding: &Finding| {
+            let item = &finding.item;
+            matches!(item, Item::Uplink(_)) || item.identity().contains(GATEWAY)
+        };
+        let is_well_but_nic = findings
+            .iter()
+            .all(|finding| matches!(finding.state, State::Well { .. }) || of_nic(finding));
+        let is_ready = is_well || is_well_but_nic || is_plain && findings.iter().all(is_done);
         if is_ready && !std::mem::replace(&mut self.is_ready, true) {
             info!("ready");
             self.manager.notify("READY=1");

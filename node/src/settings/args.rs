@@ -54,7 +54,8 @@ pub(crate) struct SettingsArgs {
     /// Whether this command may move the NIC.
     #[arg(skip)]
     pub(crate) moves: bool,
-    /// routed: the NIC is not touched; bridged: it is moved into the bridge br-ex, by `init` alone
+    /// routed: the NIC is not touched; bridged: it is moved into the bridge br-ex; adopt: the
+    /// operator's br-ex is used as it is
     #[arg(
         long,
         value_name = "PROFILE",

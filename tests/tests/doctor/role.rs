@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::fs;
 
+use podwire_tests::lan::Lan;
 use podwire_tests::machine::Machine;
 use podwire_tests::{AgentOptions, NodeRun};
 
@@ -44,6 +45,17 @@ fn a_node_role_that_ended_is_started_again() {
         is_start
     });
     patient.healthy_after(&["node-role-ended", "does not run"]);
+}
+
+#[test]
+fn a_moved_nic_that_awaits_a_person_is_confirmed() {
+    let (machine, _lan) = Lan::with_machine();
+    let bridged = "--profile bridged --ovn-remote tcp:203.0.113.6:6642";
+    let mut patient = Patient::healthy(machine.node(), options());
+    machine.init(format!("{bridged} --confirm-within 1h"));
+    let _run = machine.start_run(bridged);
+    patient.healthy_after(&["nic-unconfirmed", "eth0 is in br-ex until "]);
+    machine.podwire_node("rollback", "").success("rollback");
 }
 
 #[test]

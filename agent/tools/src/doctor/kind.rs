@@ -71,6 +71,8 @@ pub(super) enum Kind {
     NodeRoleRestored,
     /// Its state can't be read.
     NodeRoleUnreadable,
+    /// A moved NIC is moved back unless somebody confirms.
+    NicUnconfirmed,
     /// The runtime's directory of configurations can't be read.
     ConfUnreadable,
     /// Its plugin is ovn-kubernetes' own.
@@ -129,7 +131,8 @@ impl Kind {
             Self::NodeRoleEnded
             | Self::NodeRoleUnwell
             | Self::NodeRoleRestored
-            | Self::NodeRoleUnreadable => "node role",
+            | Self::NodeRoleUnreadable
+            | Self::NicUnconfirmed => "node role",
             Self::ConfUnreadable
             | Self::OverlayNotOurs
             | Self::NoConf

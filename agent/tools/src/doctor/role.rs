@@ -38,6 +38,10 @@ fn findings(role: &Role, directory: &Path) -> Vec<Finding> {
         let what = format!("podwire node run: {}", role.status);
         findings.push(Finding::wrong(Kind::NodeRoleUnwell, what).look(node_log()));
     }
+    if let Some(nic) = &role.unconfirmed {
+        let unconfirmed = Finding::wrong(Kind::NicUnconfirmed, nic.clone());
+        findings.push(unconfirmed.fix("podwire node confirm"));
+    }
     if let Some(last) = role.restored.last() {
         let what = format!(
             "items that podwire node run restored: {}, the last at {}: {} ({}); changed by {}",

@@ -1,21 +1,27 @@
 //! Addresses, routes, rules and neighbours of one link on another.
 
+use std::net::{IpAddr, Ipv6Addr};
+
+use ipnet::Ipv6Net;
 use netlink_packet_route::address::{
     AddressAttribute, AddressFlags, AddressHeaderFlags, AddressMessage,
 };
 use netlink_packet_route::neighbour::{NeighbourAttribute, NeighbourMessage, NeighbourState};
-use netlink_packet_route::route::{RouteAttribute, RouteFlags, RouteMessage, RouteNextHopFlags};
+use netlink_packet_route::route::{
+    RouteAttribute, RouteFlags, RouteMessage, RouteNextHopFlags, RouteProtocol,
+};
 use netlink_packet_route::rule::{RuleAttribute, RuleFlags, RuleMessage};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
+use rtnetlink::RouteMessageBuilder;
 
 use super::super::{CHANGE, Change, NEW, REPLACE};
-use crate::moved::Held;
+use crate::moved::{FOREVER, Held, is_learned};
 
 /// A link: its name and index.
 type Link = (String, u32);
 
-/// The lifetime of an address that has none.
-const FOREVER: u32 = u32::MAX;
+/// What is added to the metric of a route until a network manager has made its own.
+const LATER: u32 = 1;
 
 /// What belongs to either of the two links, of which it is the other's from now on.
 struct Ends<'a> {
@@ -23,8 +29,22 @@ struct Ends<'a> {
     indexes: [u32; 2],
 }
 
+/// Whether what has a lifetime keeps it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Lifetimes {
+    Kept,
+    /// A network manager makes it again: until then it has none, and others make way for it.
+    Renewed,
+}
+
 /// What prepares the change without effect on packets, and what then switches to the other link.
-pub(super) fn changes(held: &Held, from: Option<Link>, to: Link) -> [Vec<Change>; 2] {
+pub(super) fn changes(
+    held: &Held,
+    from: Option<Link>,
+    to: Link,
+    lifetimes: Lifetimes,
+) -> [Vec<Change>; 2] {
+    let renewed = lifetimes == Lifetimes::Renewed;
     let other = from.as_ref().unwrap_or(&to);
     let ends = Ends {
         names: [&*other.0, &*to.0],
@@ -32,7 +52,10 @@ pub(super) fn changes(held: &Held, from: Option<Link>, to: Link) -> [Vec<Change>
     };
     let mut staged = Vec::new();
     for message in &held.addresses {
-        let new = RouteNetlinkMessage::NewAddress(address(message, &to));
+        if renewed && is_temporary(message) {
+            continue;
+        }
+        let new = RouteNetlinkMessage::NewAddress(address(message, &to, renewed));
         staged.push(Change::Kernel(new, REPLACE));
     }
     let mut switched = Vec::new();
@@ -43,6 +66,14 @@ pub(super) fn changes(held: &Held, from: Option<Link>, to: Link) -> [Vec<Change>
     // A gateway has to be reachable by a route that is there already.
     let (near, far): (Vec<_>, Vec<_>) = held.routes.iter().partition(|route| !has_gateway(route));
     for message in near.into_iter().chain(far) {
+        if renewed && is_learned(message) {
+            let new = RouteNetlinkMessage::NewRoute(later(message, &ends, to.1));
+            switched.push(Change::Kernel(new, REPLACE));
+            let old = from.as_ref().map(|from| route(message, &ends, from.1));
+            let old = old.map(RouteNetlinkMessage::DelRoute);
+            switched.extend(old.map(|old| Change::Kernel(old, CHANGE)));
+            continue;
+        }
         let new = RouteNetlinkMessage::NewRoute(route(message, &ends, to.1));
         switched.push(Change::Kernel(new, REPLACE));
     }
@@ -59,8 +90,21 @@ pub(super) fn changes(held: &Held, from: Option<Link>, to: Link) -> [Vec<Change>
     }
     // The kernel removes secondary addresses with their primary one.
     for message in held.addresses.iter().rev() {
-        let old = RouteNetlinkMessage::DelAddress(address(message, from));
+        let old = RouteNetlinkMessage::DelAddress(address(message, from, false));
         switched.push(Change::Kernel(old, CHANGE));
+        // The kernel leaves its route if another address of the network makes none (addrconf.c,
+        // check_cleanup_prefix_route).
+        let old = connected(message, from.1).map(RouteNetlinkMessage::DelRoute);
+        switched.extend(old.map(|old| Change::Kernel(old, CHANGE)));
+    }
+    // With an address of one link, the kernel removes the routes of all links that have it as their
+    // source (fib_frontend.c, fib_del_ifaddr).
+    for message in held.routes.iter().filter(|it| has_source(it)) {
+        let new = match renewed && is_learned(message) {
+            true => later(message, &ends, to.1),
+            false => route(message, &ends, to.1),
+        };
+        switched.push(Change::Kernel(RouteNetlinkMessage::NewRoute(new), REPLACE));
     }
     for message in held.neighbours.iter().filter(|it| is_permanent(it)) {
         let old = RouteNetlinkMessage::DelNeighbour(neighbour(message, from));
@@ -69,8 +113,75 @@ pub(super) fn changes(held: &Held, from: Option<Link>, to: Link) -> [Vec<Change>
     [staged, switched]
 }
 
+/// After a network manager has made on `to` what it makes: what it has removed is put back, and
+/// what stood in for its own is removed.
+pub(super) fn settled(held: &Held, from: &Link, to: &Link) -> Vec<Change> {
+    let ends = Ends {
+        names: [&*from.0, &*to.0],
+        indexes: [from.1, to.1],
+    };
+    let (learned, lasting): (Vec<_>, Vec<_>) = held.routes.iter().partition(|it| is_learned(it));
+    let (near, far): (Vec<_>, Vec<_>) = lasting.into_iter().partition(|it| !has_gateway(it));
+    let mut changes = Vec::new();
+    for message in near.into_iter().chain(far) {
+        let new = RouteNetlinkMessage::NewRoute(route(message, &ends, to.1));
+        changes.push(Change::Kernel(new, REPLACE));
+    }
+    for message in &held.rules {
+        let new = RouteNetlinkMessage::NewRule(rule(message, &ends, &to.0));
+        changes.push(Change::Kernel(new, NEW));
+    }
+    for message in learned {
+        let old = RouteNetlinkMessage::DelRoute(later(message, &ends, to.1));
+        changes.push(Change::Kernel(old, CHANGE));
+    }
+    changes
+}
+
+/// The route that the kernel makes for an IPv6 address.
+fn connected(message: &AddressMessage, index: u32) -> Option<RouteMessage> {
+    let ip = message.attributes.iter().find_map(|it| match it {
+        AddressAttribute::Address(IpAddr::V6(ip)) => Some(*ip),
+        _ => None,
+    })?;
+    let net = Ipv6Net::new(ip, message.header.prefix_len).ok()?;
+    let route = RouteMessageBuilder::<Ipv6Addr>::new()
+        .destination_prefix(net.network(), net.prefix_len())
+        .output_interface(index)
+        .protocol(RouteProtocol::Kernel);
+    Some(route.build())
+}
+
+/// A privacy address (RFC 8981): the kernel makes another one on the new link.
+pub(super) fn is_temporary(message: &AddressMessage) -> bool {
+    let mut attributes = message.attributes.iter();
+    // It has the same number as IFA_F_SECONDARY, which is for IPv4.
+    let has = |it: &AddressAttribute| match it {
+        AddressAttribute::Flags(flags) => flags.contains(AddressFlags::Secondary),
+        _ => false,
+    };
+    message.header.family == AddressFamily::Inet6 && attributes.any(has)
+}
+
+/// What stands in for a route that a network manager makes on another link.
+fn later(message: &RouteMessage, ends: &Ends<'_>, to: u32) -> RouteMessage {
+    let mut message = route(message, ends, to);
+    message.header.protocol = RouteProtocol::Static;
+    let mut metric = 0;
+    message.attributes.retain(|attribute| match attribute {
+        RouteAttribute::Priority(seen) => {
+            metric = *seen;
+            false
+        }
+        _ => true,
+    });
+    let metric = metric.saturating_add(LATER);
+    message.attributes.push(RouteAttribute::Priority(metric));
+    message
+}
+
 /// An address on another link, without what the kernel only reports.
-fn address(message: &AddressMessage, (name, index): &Link) -> AddressMessage {
+fn address(message: &AddressMessage, (name, index): &Link, lasting: bool) -> AddressMessage {
     let mut message = message.clone();
     message.header.index = *index;
     message.header.flags = AddressHeaderFlags::empty();
@@ -90,6 +201,7 @@ fn address(message: &AddressMessage, (name, index): &Link) -> AddressMessage {
                     | AddressFlags::Mcautojoin);
             false
         }
+        AddressAttribute::CacheInfo(_) if lasting => false,
         AddressAttribute::CacheInfo(life) => {
             life.ifa_valid != FOREVER || life.ifa_preferred != FOREVER
         }
@@ -134,6 +246,11 @@ fn route(message: &RouteMessage, ends: &Ends<'_>, to: u32) -> RouteMessage {
         _ => true,
     });
     message
+}
+
+fn has_source(message: &RouteMessage) -> bool {
+    let mut attributes = message.attributes.iter();
+    attributes.any(|it| matches!(it, RouteAttribute::PrefSource(_)))
 }
 
 fn has_gateway(message: &RouteMessage) -> bool {

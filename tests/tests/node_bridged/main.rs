@@ -1,33 +1,21 @@
 //! `podwire node` with the profile *bridged*: the machine's only NIC is moved into br-ex, and
 //! nothing can lose the machine by it.
 
+mod guard;
+mod networkd;
+
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
-use std::process::Command;
 
-use podwire_tests::faulty_agent_binary;
 use podwire_tests::lan::Lan;
 use podwire_tests::machine::Machine;
 use serde_json::Value;
 
-/// A machine with a router, and what it is told.
+/// What the machine is told.
 const BRIDGED: &str = "--profile bridged --ovn-remote tcp:203.0.113.6:6642";
 
 fn machine() -> (Machine, Lan) {
-    let machine = Machine::new();
-    let lan = Lan::around(&machine);
-    // The machine's own units stay out of it.
-    let over = ["-t", "tmpfs", "none", "/etc/systemd/system"];
-    machine.node().run("mount", over);
-    // The userspace datapath takes packets as they are, without checksums that hardware adds.
-    machine.node().run("ethtool", "-K eth0 tx off");
-    lan.place().run(|| {
-        let done = Command::new("ethtool")
-            .args(["-K", "eth0", "tx", "off"])
-            .output();
-        assert!(done.unwrap().status.success());
-    });
-    (machine, lan)
+    Lan::with_machine()
 }
 
 fn addresses(machine: &Machine, link: &str) -> String {
@@ -87,18 +75,18 @@ fn phase(machine: &Machine) -> Option<String> {
     name.or_else(|| phase.as_object()?.keys().next().cloned())
 }
 
+/// Waits until the record says this.
+#[track_caller]
+fn await_record(machine: &Machine, phase: &str) {
+    let record = "/run/podwire/node/uplink/record";
+    let line = format!("until grep -qs {phase} {record}; do :; done");
+    machine.node().run("timeout", ["60", "sh", "-c", &line]);
+}
+
 /// Waits until the guard has moved the NIC back.
 #[track_caller]
 fn await_moved_back(machine: &Machine) {
-    machine.node().run(
-        "timeout",
-        [
-            "60",
-            "sh",
-            "-c",
-            "until grep -q rolled-back /run/podwire/node/uplink/record; do :; done",
-        ],
-    );
+    await_record(machine, "rolled-back");
 }
 
 /// Whether everything is on the NIC as before, and the bridge is gone.
@@ -114,54 +102,14 @@ fn assert_moved_back(machine: &Machine, lan: &Lan) {
 }
 
 #[test]
-fn a_move_that_is_killed_at_any_step_is_undone_by_its_guard() {
-    let (machine, lan) = machine();
-    let before = machine.snapshot();
-    let mut undone = 0;
-    for boundary in 1.. {
-        let mut init = Command::new(faulty_agent_binary());
-        init.args(machine.arguments("init", BRIDGED));
-        init.env("PODWIRE_NODE_FAULT", boundary.to_string());
-        let ended = machine.finish(init);
-        if ended.status.success() {
-            break;
-        }
-        assert!(ended.status.code().is_none(), "{boundary}: {ended:#?}");
-        match phase(&machine).as_deref() {
-            None => continue,
-            Some("confirmed") => assert_moved(&machine),
-            Some(_) => {
-                await_moved_back(&machine);
-                undone += 1;
-                assert_moved_back(&machine, &lan);
-            }
-        }
-        machine.cleanup("");
-        before.assert_same(&machine.snapshot());
-    }
-    assert!(undone > 12, "only {undone} boundaries within the move");
-    machine.cleanup("");
-    before.assert_same(&machine.snapshot());
-}
-
-#[test]
 fn a_gateway_that_no_longer_answers_undoes_the_move() {
     let (machine, lan) = machine();
     lan.assert_reached(&machine);
     let before = machine.snapshot();
-    let there = |line: &str| {
-        let mut nft = Command::new("nft");
-        nft.args(line.split(' '));
-        let done = lan.place().run(|| nft.output()).unwrap();
-        assert!(done.status.success(), "{done:?}");
-    };
     // The question before the move is answered, those after it are not.
-    there("add table arp dead");
-    there("add chain arp dead in { type filter hook input priority 0 ; }");
-    there("add rule arp dead in arp operation request limit rate 1/day burst 1 packets accept");
-    there("add rule arp dead in arp operation request drop");
+    lan.answer_once();
     let refused = machine.podwire_node("init", BRIDGED);
-    there("delete table arp dead");
+    lan.answer_all();
     refused.assert_says(
         Some(1),
         &[
@@ -245,10 +193,10 @@ fn what_cannot_be_moved_safely_is_refused_before_the_first_change() {
     let (machine, _lan) = machine();
     let node = machine.node();
     let refused = |words: &[&str]| {
-        let before = machine.snapshot();
+        let before = machine.snapshot().without_lifetimes();
         let said = machine.podwire_node("init", BRIDGED);
         said.assert_says(Some(1), words);
-        before.assert_same(&machine.snapshot());
+        before.assert_same(&machine.snapshot().without_lifetimes());
     };
     node.run("nft", "add table inet own");
     node.run("nft", "add chain inet own in");
@@ -295,22 +243,41 @@ fn a_boot_finds_the_nic_outside_the_bridge_and_a_restart_in_it() {
     assert_moved(&machine);
     lan.assert_reached(&machine);
 
-    // What a boot leaves: the database, and files below /etc.
+    boot(&machine);
+    assert_eq!(node.vsctl("list-ports br-ex").trim(), "");
+    lan.assert_reached(&machine);
+    // It was confirmed before.
+    let run = machine.start_run(BRIDGED);
+    await_record(&machine, "confirmed");
+    assert_moved(&machine);
+    lan.assert_reached(&machine);
+    assert!(run.stop().success());
+    machine.cleanup("");
+    assert_moved_back(&machine, &lan);
+    let files = node.run("find", "/etc/systemd/system -name 91-podwire-uplink.conf");
+    assert_eq!(files, "");
+}
+
+/// What a boot leaves: the database, and files below /etc.
+#[track_caller]
+fn boot(machine: &Machine) {
+    let node = machine.node();
     node.kill_vswitchd();
     node.stop_ovsdb_server();
-    node.run("rm", "-r /run/podwire");
+    node.run("rm", "-rf /run/podwire");
     node.run("nft", "flush ruleset");
-    for link in ["br-ex", "br-int", "ovn-k8s-mp0"] {
-        node.run("ip", format!("link del {link}"));
-    }
+    node.run("ip", "address flush dev eth0");
+    let links =
+        "for link in br-ex br-int ovn-k8s-mp0; do ip link del $link 2>/dev/null; done; true";
+    node.run("sh", ["-c", links]);
     for line in [
         "address add fe80::11/64 dev eth0 nodad",
         "address add 192.0.2.11/24 dev eth0 noprefixroute",
         "address add 2001:db8::11/64 dev eth0 noprefixroute nodad",
-        "route add 192.0.2.0/24 dev eth0 proto kernel metric 100",
-        "route add 2001:db8::/64 dev eth0 proto kernel metric 100",
-        "route add default via 192.0.2.1 dev eth0 metric 100",
-        "-6 route add default via 2001:db8::1 dev eth0 metric 100",
+        "route replace 192.0.2.0/24 dev eth0 proto kernel metric 100",
+        "route replace 2001:db8::/64 dev eth0 proto kernel metric 100",
+        "route replace default via 192.0.2.1 dev eth0 metric 100",
+        "-6 route replace default via 2001:db8::1 dev eth0 metric 100",
     ] {
         node.run("ip", line);
     }
@@ -318,15 +285,74 @@ fn a_boot_finds_the_nic_outside_the_bridge_and_a_restart_in_it() {
                    /proc/sys/kernel/random/boot_id";
     node.run("sh", ["-c", another]);
     node.start_ovsdb_server();
-    after_database_start(&machine);
+    after_database_start(machine);
     node.start_vswitchd();
-    assert_eq!(node.vsctl("list-ports br-ex").trim(), "");
-    lan.assert_reached(&machine);
+}
+
+#[test]
+fn the_nic_is_chosen_once_and_another_one_is_refused_by_both_names() {
+    let (machine, lan) = machine();
+    let node = machine.node();
+    node.run("ip", "link add eth1 type veth peer name far1");
+    let hint = "mkdir -p /var/lib/ovnk; echo eth1 >/var/lib/ovnk/iface_default_hint";
+    node.run("sh", ["-c", hint]);
+    // It has no default route.
     machine.init(BRIDGED);
     assert_moved(&machine);
-    lan.assert_reached(&machine);
-    machine.cleanup("");
+    let other = machine.podwire_node("init", format!("{BRIDGED} --interface eth1"));
+    other.assert_says(Some(1), &["--interface eth1: eth0 is the NIC of br-ex"]);
+    let mappings = "get open_vswitch . external_ids:ovn-bridge-mappings";
+    assert_eq!(node.vsctl(mappings).trim(), "\"physnet:br-ex\"");
+    machine.podwire_node("rollback", "").success("rollback");
     assert_moved_back(&machine, &lan);
-    let files = node.run("find", "/etc/systemd/system -name 91-podwire-uplink.conf");
-    assert_eq!(files, "");
+    machine.cleanup("");
+    let ids = node.vsctl("get open_vswitch . external_ids");
+    assert!(!ids.contains("ovn-bridge-mappings"), "{ids}");
+}
+
+#[test]
+fn the_operator_s_bridge_is_used_and_never_changed() {
+    let (machine, lan) = machine();
+    let node = machine.node();
+    let adopt = "--profile adopt --ovn-remote tcp:203.0.113.6:6642";
+    let planned = machine.podwire_node("plan", adopt);
+    planned.assert_says(
+        Some(2),
+        &["+ adopted bridge br-ex, as it is (after bridge br-ex"],
+    );
+    // As an operator moves it, by hand.
+    let mac = node.run("cat", "/sys/class/net/eth0/address");
+    let kind = node.vsctl("get bridge br-int datapath_type");
+    let (mac, kind) = (mac.trim(), kind.trim());
+    node.vsctl(format!(
+        "add-br br-ex -- set bridge br-ex datapath_type={kind} other_config:hwaddr={mac} -- \
+         add-port br-ex eth0"
+    ));
+    node.run("ip", "address flush dev eth0 scope global");
+    for line in [
+        "link set br-ex addrgenmode none",
+        "link set br-ex up",
+        "address add 192.0.2.11/24 dev br-ex",
+        "address add 2001:db8::11/64 dev br-ex nodad",
+        "route replace default via 192.0.2.1 dev br-ex",
+        "-6 route replace default via 2001:db8::1 dev br-ex",
+    ] {
+        node.run("ip", line);
+    }
+    lan.assert_reached(&machine);
+    let before = machine.snapshot();
+    let said = machine.init(adopt);
+    assert!(said.contains("ovn-bridge-mappings:physnet"), "{said}");
+    let rows = node.vsctl("list bridge br-ex");
+    assert!(!rows.contains("podwire"), "{rows}");
+    assert_moved(&machine);
+    let (_, shown) = node.podwire_json({
+        let mut show = machine.arguments("show", adopt);
+        show.extend(["-o".to_owned(), "json".to_owned()]);
+        show
+    });
+    assert_eq!(shown["well"], true, "{shown:#}");
+    machine.cleanup("");
+    before.assert_same(&machine.snapshot());
+    lan.assert_reached(&machine);
 }
