@@ -106,7 +106,7 @@ fn a_move_that_is_killed_together_with_its_guard_is_undone_by_what_runs_next() {
         if cases % 3 == 1 {
             // It was never confirmed.
             let run = machine.launch_run(BRIDGED);
-            run.await_log("`podwire node init`, which moves it", 1);
+            run.await_state("which moves it");
             assert!(run.stop().success());
             lan.assert_reached(&machine);
         }
