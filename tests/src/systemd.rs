@@ -114,7 +114,8 @@ impl Drop for Systemd<'_> {
     fn drop(&mut self) {
         let _ = self.daemon.end_by(Signal::SIGKILL, DAEMON_LIMIT);
         // The kernel ends the processes of its namespace with it; their cgroups can go then.
-        for _ in 0..3 {
+        let until = Instant::now() + DAEMON_LIMIT;
+        while self.cgroup.exists() && Instant::now() < until {
             let path = self.cgroup.display();
             let line = format!("find {path} -depth -type d -exec rmdir {{}} +");
             let _ = Command::new("sh").args(["-c", &line]).output();

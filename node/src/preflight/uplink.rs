@@ -27,7 +27,9 @@ pub(crate) async fn of_nic(
     };
     let mut found = of_link(nic, link, actual);
     let has_row = actual.switch.bridges.contains_key(bridge);
-    if actual.links.contains_key(bridge) && !has_row {
+    // ovs-vswitchd removes a bridge's own link a moment after its row.
+    let is_others = |link: &LinkSeen| !["openvswitch", "tun"].contains(&&*link.kind);
+    if actual.links.get(bridge).is_some_and(is_others) && !has_row {
         found.push(format!(
             "there is a link {bridge} already, which is no bridge of Open vSwitch: remove or \
              rename it"
