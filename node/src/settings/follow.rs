@@ -56,7 +56,7 @@ impl Settings {
         given: &mut Given,
     ) -> Result<Option<SettingsError>, FollowError> {
         // With subnets by flags, a node with OVN is set up without the API server, too.
-        if !cluster.nodes.is_listed && !(self.mode == Mode::Ovn && self.subnets_by_flag) {
+        if !(cluster.nodes.is_listed || self.mode == Mode::Ovn && self.subnets_by_flag) {
             let text = "waiting for the API server to list the nodes";
             return Err(FollowError::Missing(text.to_owned()));
         }
