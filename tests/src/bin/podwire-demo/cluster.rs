@@ -292,8 +292,9 @@ fn leave(
                 "Load_Balancer",
                 "Gateway_Chassis",
             ] {
-                // A real API server has a service of its own.
+                // A real API server has a service of its own, and the nodes' doors share a switch.
                 let others = match table {
+                    "Logical_Switch" => json!([["name", "!=", "podwire_doors"]]),
                     "Load_Balancer" => json!([["name", "!=", OWN_SERVICE]]),
                     _ => json!([]),
                 };
@@ -307,7 +308,7 @@ fn leave(
             }
             Ok((
                 (),
-                "but the router and the group that all nodes share".to_owned(),
+                "but the router, the group and the switch that all nodes share".to_owned(),
             ))
         },
     )

@@ -141,7 +141,7 @@ fn in_network(
     })?;
     paths(stage, central, nodes, web, db)?;
     stage.say(&format!("\n{}", picture(nodes).text()));
-    damage(stage, central, nodes, web, &runs[0])?;
+    damage(stage, central, (&nodes[0], &servers[0]), web, &runs[0])?;
 
     let places = [central.machine().place(), router.place()]
         .into_iter()
@@ -224,11 +224,10 @@ fn paths(
 fn damage(
     stage: &Stage,
     central: &Central,
-    nodes: &[OvnNode],
+    (node, server): (&OvnNode, &ApiServer),
     web: &Pod<'_>,
     run: &NodeRun,
 ) -> Result<(), ()> {
-    let node = &nodes[0];
     let deeds: [(&str, &[&str], &str); 2] = [
         (
             "nft",
@@ -248,7 +247,7 @@ fn damage(
             node.run(program, arguments);
             run.await_log(awaited, 1);
             let back = stage::milliseconds(started.elapsed());
-            await_well(node);
+            await_well(node, server);
             let listening = "10.128.1.11:8080".parse().ok();
             let by = format!("{}:{NODE_PORT}", node.tunnel_address())
                 .parse()
@@ -264,8 +263,8 @@ fn damage(
 }
 
 /// Waits until `podwire node show` finds every item as it should be.
-fn await_well(node: &OvnNode) {
-    podwire_tests::machine::await_well(node, node.host_arguments("show", None));
+fn await_well(node: &OvnNode, server: &ApiServer) {
+    podwire_tests::machine::await_well(node, node.host_arguments("show", Some(server)));
 }
 
 fn picture(nodes: &[OvnNode]) -> Block {
