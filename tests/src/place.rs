@@ -183,10 +183,17 @@ impl Drop for Keeper {
     }
 }
 
+/// Whether a node has the machine's own network namespace, which alone can change some settings:
+/// only in a virtual machine that is there for one test.
+const OF_THE_MACHINE: &str = "PODWIRE_TEST_MACHINE_NETWORK";
+
 /// Moves the calling thread into a new node and says where that is and how others see its root.
 fn make_node() -> Result<(Place, PathBuf), Failure> {
-    unshare(CloneFlags::CLONE_FS | CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWNET)
-        .step(|| "make the node's namespaces (are you root?)")?;
+    let mut own = CloneFlags::CLONE_FS | CloneFlags::CLONE_NEWNS;
+    if std::env::var_os(OF_THE_MACHINE).is_none() {
+        own |= CloneFlags::CLONE_NEWNET;
+    }
+    unshare(own).step(|| "make the node's namespaces (are you root?)")?;
     // Nothing that happens here may propagate to the machine.
     mount(
         NO_PATH,

@@ -83,6 +83,29 @@ fn the_connection_tracking_table_is_refused_where_it_is_the_machine_s() {
 }
 
 #[test]
+#[ignore = "wants the machine's own network namespace: make test-kernel"]
+fn the_connection_tracking_table_has_the_buckets_that_are_asked_for_until_cleanup() {
+    const SETTING: &str = "/proc/sys/net/netfilter/nf_conntrack_buckets";
+    const ASKED: &str = "8192";
+    let machine = Machine::new();
+    let node = machine.node();
+    let number = || node.run("cat", SETTING).trim().to_owned();
+    let before = number();
+    assert_ne!(before, ASKED);
+    let flags = ["--conntrack-buckets", ASKED, "--firewalld=off"];
+    machine.init(flags);
+    assert_eq!(number(), ASKED);
+    await_well(node, machine.arguments("show", flags));
+    // A tool for tuning writes its own number.
+    node.run("sh", ["-c", &format!("echo 32768 >{SETTING}")]);
+    let restored = machine.init(flags);
+    assert!(restored.contains("nf_conntrack_buckets"), "{restored}");
+    assert_eq!(number(), ASKED);
+    machine.cleanup("--force");
+    assert_eq!(number(), before);
+}
+
+#[test]
 fn tunnels_end_at_the_udp_port_that_is_named_also_after_ovn_controller_makes_its_rows_anew() {
     let central = Central::start();
     let nodes = [("node-a", 1), ("node-b", 2)].map(|(name, number)| {
