@@ -202,6 +202,31 @@ impl Central {
         }
     }
 
+    /// A relay of the southbound database, on a socket beside that one's: the remote by which every
+    /// process reaches it, and its process id. It ends with the machine, or before.
+    #[track_caller]
+    pub fn relay(&self) -> (String, u32) {
+        const RELAY: &str = "/run/ovn/relay.sock";
+        let mut command = Command::new("ovsdb-server");
+        command
+            .arg(format!("--remote=punix:{RELAY}"))
+            .arg("--no-chdir")
+            .env("OVS_RUNDIR", RUN_DIR)
+            .arg(format!("relay:OVN_Southbound:unix:{SOUTHBOUND}"));
+        let relay = self
+            .machine
+            .start_daemon(&command, "ovsdb-server", RUN_DIR)
+            .or_fail();
+        let pid = relay.pid();
+        lock(&self.databases).push(relay);
+        (self.local(RELAY), pid)
+    }
+
+    /// Ends the relay.
+    pub fn end_relay(&self) {
+        lock(&self.databases).truncate(1);
+    }
+
     /// As [`Self::local_remote`], the northbound database's.
     pub fn local_northbound(&self) -> String {
         self.local(NORTHBOUND)

@@ -2,6 +2,7 @@
 //! ovn-northd of whatever version is installed, below the controller as it is shipped, or below
 //! rows of ovn-kubernetes' central shape.
 
+mod crowd;
 mod measure;
 mod monitor;
 mod node;
@@ -32,6 +33,8 @@ const HELP: &str = "\
 --blocks NUMBER   networks of each of these policies [1]
 --alone           without rows of ovn-kubernetes' shape
 --nodes           what the cluster costs an ovn-controller, instead of ovn-northd
+--connections NUMBER  with --nodes: so many more beside it, which ask for what it asked for:
+                  what they cost the southbound database's server, and a relay
 --stopwatches     what ovn-northd says its phases take
 --output PATH     the numbers as JSON";
 
@@ -45,6 +48,7 @@ struct Options {
     with_peer: bool,
     with_stopwatches: bool,
     of_nodes: bool,
+    connections: u32,
     output: Option<PathBuf>,
 }
 
@@ -60,6 +64,7 @@ impl Options {
             with_peer: true,
             with_stopwatches: false,
             of_nodes: false,
+            connections: 0,
             output: None,
         };
         let mut words = arguments.iter();
@@ -80,6 +85,7 @@ impl Options {
                 "--blocks" => options.blocks = number(value()?)?,
                 "--alone" => options.with_peer = false,
                 "--nodes" => options.of_nodes = true,
+                "--connections" => options.connections = number(value()?)?,
                 "--stopwatches" => options.with_stopwatches = true,
                 "--output" => options.output = Some(value()?.into()),
                 _ => return Err(format!("there is no {word}; there are:\n{HELP}")),

@@ -96,7 +96,12 @@ impl Measured {
         let first = cluster.pods;
         if options.of_nodes {
             say("an ovn-controller");
-            figures.extend(monitor::measure(&mut bench, first, count)?);
+            figures.extend(monitor::measure(
+                &mut bench,
+                first,
+                count,
+                options.connections,
+            )?);
             figures.push(("southbound database", bench.size()?, "MB"));
             return Ok(Self {
                 name,

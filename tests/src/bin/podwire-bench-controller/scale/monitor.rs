@@ -1,5 +1,6 @@
 //! What a cluster costs one of its nodes: a real ovn-controller below the same southbound database,
-//! with `ovn-monitor-all` and without.
+//! with `ovn-monitor-all` and without; and what many such nodes cost that database's server, or a
+//! relay of it.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -9,6 +10,7 @@ use podwire_tests::Failure;
 use podwire_tests::ovn::OvnNode;
 use serde_json::json;
 
+use super::crowd::{Crowd, Recorder};
 use super::measure::{Bench, Figure, megabytes, seconds};
 use super::rows::Rows;
 use super::southbound::bound;
@@ -25,6 +27,9 @@ struct Names {
     processor: &'static str,
     resident: &'static str,
     pod: &'static str,
+    /// Of the server, and of a relay: what a connection costs it until it has all, and what each
+    /// costs it for a pod of another node.
+    crowds: [[&'static str; 2]; 2],
 }
 
 const WAYS: [Names; 2] = [
@@ -34,6 +39,16 @@ const WAYS: [Names; 2] = [
         processor: "monitor-all=true: first pod installed, processor",
         resident: "monitor-all=true: ovn-controller, resident",
         pod: "monitor-all=true: a pod of another node, processor",
+        crowds: [
+            [
+                "monitor-all=true: a connection, server",
+                "monitor-all=true: a pod for a connection, server",
+            ],
+            [
+                "monitor-all=true: a connection, relay",
+                "monitor-all=true: a pod for a connection, relay",
+            ],
+        ],
     },
     Names {
         monitor_all: "false",
@@ -41,24 +56,47 @@ const WAYS: [Names; 2] = [
         processor: "monitor-all=false: first pod installed, processor",
         resident: "monitor-all=false: ovn-controller, resident",
         pod: "monitor-all=false: a pod of another node, processor",
+        crowds: [
+            [
+                "monitor-all=false: a connection, server",
+                "monitor-all=false: a pod for a connection, server",
+            ],
+            [
+                "monitor-all=false: a connection, relay",
+                "monitor-all=false: a pod for a connection, relay",
+            ],
+        ],
     },
 ];
 
-/// Measures both ways; the pods of other nodes that come are numbered from `first` on.
+/// Measures both ways; the pods of other nodes that come are numbered from `first` on. With `crowd`
+/// connections beside the node's, first to the server, then to a relay.
 pub(crate) fn measure(
     bench: &mut Bench<'_>,
     first: u32,
     count: u32,
+    crowd: u32,
 ) -> Result<Vec<Figure>, Failure> {
     let mut figures = Vec::new();
-    for (turn, names) in (0..).zip(&WAYS) {
+    // Each on another node than the first.
+    let nodes = bench.cluster.nodes;
+    let mut others = (first..).filter(|number| number % nodes != 0);
+    let mut add_pods = |bench: &mut Bench<'_>| {
+        for number in others.by_ref().take(count as usize) {
+            bench.rows.add_pod(bench.cluster, number)?;
+            bench.southbound.await_seen(&bound(&Rows::port(number)))?;
+        }
+        Ok::<_, Failure>(())
+    };
+    for names in &WAYS {
         bench.settle()?;
         let central = &bench.cluster.central;
         // One of the cluster's chassis, which a controller takes for its own by the name.
         let node = central.node_without_controller(&name_of_node(0), 1);
         node.make_bridge();
         node.set_key("ovn-monitor-all", names.monitor_all);
-        node.set_remote(&central.local_remote());
+        let recorder = Recorder::start(central)?;
+        node.set_remote(&recorder.remote());
         let iface_id = Rows::port(0);
         node.vsctl(format!(
             "add-port br-int pod0 -- set interface pod0 type=internal \
@@ -73,19 +111,41 @@ pub(crate) fn measure(
         settle(pid)?;
         let used = processor_time(pid)?;
         figures.push((names.processor, seconds(used), "s"));
-        // Each on another node than the first.
-        let nodes = bench.cluster.nodes;
-        let others = (first + turn * 2 * count..).filter(|number| number % nodes != 0);
-        for number in others.take(usize::try_from(count).unwrap_or(usize::MAX)) {
-            bench.rows.add_pod(bench.cluster, number)?;
-            bench.southbound.await_seen(&bound(&Rows::port(number)))?;
-        }
+        add_pods(bench)?;
         settle(pid)?;
         let per_pod = (processor_time(pid)? - used) / count;
         figures.push((names.pod, seconds(per_pod) * 1e3, "ms"));
         let resident = megabytes(status(pid, "VmRSS:")? * 1024);
         figures.push((names.resident, resident, "MB"));
         node.end_controller(Signal::SIGKILL);
+        if crowd == 0 {
+            continue;
+        }
+        let requests = recorder.requests();
+        let [server, _] = central.pids();
+        let mut relay = None;
+        for [joined, told] in names.crowds {
+            let (remote, pid) = relay.take().unwrap_or((central.local_remote(), server));
+            settle(pid)?;
+            let used = || processor_time(pid);
+            let before = used()?;
+            add_pods(bench)?;
+            settle(pid)?;
+            let alone = used()? - before;
+            let before = used()?;
+            let connections = Crowd::join(&remote, &requests, crowd)?;
+            settle(pid)?;
+            let each = (used()? - before) / crowd;
+            figures.push((joined, seconds(each) * 1e3, "ms"));
+            let before = used()?;
+            add_pods(bench)?;
+            settle(pid)?;
+            let each = (used()? - before).saturating_sub(alone) / count / crowd;
+            figures.push((told, seconds(each) * 1e6, "us"));
+            drop(connections);
+            relay = Some(central.relay());
+        }
+        central.end_relay();
     }
     Ok(figures)
 }
