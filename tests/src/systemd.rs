@@ -1,7 +1,7 @@
 //! The real systemd as the first process of a node: with its own PID namespace and its own part of
 //! the machine's cgroups, and no units but those that a test makes.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
@@ -116,9 +116,17 @@ impl Drop for Systemd<'_> {
         // The kernel ends the processes of its namespace with it; their cgroups can go then.
         let until = Instant::now() + DAEMON_LIMIT;
         while self.cgroup.exists() && Instant::now() < until {
-            let path = self.cgroup.display();
-            let line = format!("find {path} -depth -type d -exec rmdir {{}} +");
-            let _ = Command::new("sh").args(["-c", &line]).output();
+            remove_group(&self.cgroup);
         }
     }
+}
+
+/// Removes a cgroup with those below it, as far as they have no process any more.
+fn remove_group(group: &Path) {
+    for below in std::fs::read_dir(group).into_iter().flatten().flatten() {
+        if below.file_type().is_ok_and(|it| it.is_dir()) {
+            remove_group(&below.path());
+        }
+    }
+    let _ = std::fs::remove_dir(group);
 }
