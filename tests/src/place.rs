@@ -189,10 +189,9 @@ const OF_THE_MACHINE: &str = "PODWIRE_TEST_MACHINE_NETWORK";
 
 /// Moves the calling thread into a new node and says where that is and how others see its root.
 fn make_node() -> Result<(Place, PathBuf), Failure> {
+    let has_network = std::env::var_os(OF_THE_MACHINE).is_none();
     let mut own = CloneFlags::CLONE_FS | CloneFlags::CLONE_NEWNS;
-    if std::env::var_os(OF_THE_MACHINE).is_none() {
-        own |= CloneFlags::CLONE_NEWNET;
-    }
+    own.set(CloneFlags::CLONE_NEWNET, has_network);
     unshare(own).step(|| "make the node's namespaces (are you root?)")?;
     // Nothing that happens here may propagate to the machine.
     mount(
@@ -221,14 +220,16 @@ fn make_node() -> Result<(Place, PathBuf), Failure> {
     )
     .step(|| "mount the node's own /var/lib")?;
     // sysfs shows the network namespace that it was mounted in.
-    mount(
-        Some("podwire-node"),
-        "/sys",
-        Some("sysfs"),
-        MsFlags::empty(),
-        NO_PATH,
-    )
-    .step(|| "mount the node's own /sys")?;
+    if has_network {
+        mount(
+            Some("podwire-node"),
+            "/sys",
+            Some("sysfs"),
+            MsFlags::empty(),
+            NO_PATH,
+        )
+        .step(|| "mount the node's own /sys")?;
+    }
     for directory in ["/run/openvswitch", "/run/netns", "/run/log", "/run/lock"] {
         std::fs::create_dir(directory).step(|| format!("make {directory}"))?;
     }

@@ -101,7 +101,8 @@ fn the_connection_tracking_table_has_the_buckets_that_are_asked_for_until_cleanu
     let restored = machine.init(flags);
     assert!(restored.contains("nf_conntrack_buckets"), "{restored}");
     assert_eq!(number(), ASKED);
-    machine.cleanup("--force");
+    // The virtual machine has no name that a node could have.
+    machine.cleanup("--force --node-name node-a");
     assert_eq!(number(), before);
 }
 
