@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::failure::{Failure, OrFail, Step, tail};
 use crate::node::DAEMON_LIMIT;
 use crate::process::Daemon;
-use crate::watch::{Watch, Woken, await_seen};
+use crate::watch::{Watch, Woken, await_log, await_seen};
 use crate::words::Words;
 use crate::{TestNode, agent_binary, annotation, faulty_agent_binary, http, without_own_variables};
 
@@ -230,18 +230,8 @@ impl<'node> Agent<'node> {
     #[track_caller]
     pub fn await_log(&self, text: &str) {
         let awaited = format!("{text:?} in the agent's log");
-        let look = || {
-            let log = self.log();
-            log.contains(text).then_some(()).ok_or_else(|| tail(&log))
-        };
-        await_seen(
-            self.daemon.log(),
-            &self.daemon,
-            DAEMON_LIMIT,
-            &awaited,
-            look,
-        )
-        .or_fail();
+        let look = |log: &str| log.contains(text).then_some(()).ok_or_else(|| tail(log));
+        await_log(&self.daemon, DAEMON_LIMIT, &awaited, look).or_fail();
     }
 
     /// Waits until there is a file at this path of the node.

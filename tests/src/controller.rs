@@ -10,7 +10,7 @@ use crate::binaries::controller_binary;
 use crate::failure::OrFail;
 use crate::ovn::Central;
 use crate::process::Daemon;
-use crate::watch::await_seen;
+use crate::watch::await_log;
 use crate::words::Words as _;
 
 /// Longer than the lease of a controller that died.
@@ -50,12 +50,11 @@ impl Controller {
     #[track_caller]
     pub fn await_log(&self, text: &str) -> String {
         let awaited = format!("{text:?} in the controller's log");
-        let look = || {
-            let log = std::fs::read_to_string(self.daemon.log()).unwrap_or_default();
+        let look = |log: &str| {
             let line = log.lines().find(|line| line.contains(text));
-            line.map(str::to_owned).ok_or(log)
+            line.map(str::to_owned).ok_or_else(|| log.to_owned())
         };
-        await_seen(self.daemon.log(), &self.daemon, LIMIT, &awaited, look).or_fail()
+        await_log(&self.daemon, LIMIT, &awaited, look).or_fail()
     }
 
     /// Its process id.

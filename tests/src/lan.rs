@@ -12,7 +12,7 @@ use crate::node::{DAEMON_LIMIT, run_in};
 use crate::place::Place;
 use crate::process::Daemon;
 use crate::traffic;
-use crate::watch::await_seen;
+use crate::watch::await_log;
 
 /// What the machine reaches: the gateway, a neighbour, and three servers behind the gateway.
 pub const REACHED: [&str; 10] = [
@@ -86,18 +86,11 @@ impl Dhcp {
     #[track_caller]
     pub fn await_count(&self, text: &str, count: usize) {
         let awaited = format!("{count} times {text} in the DHCP server's log");
-        let look = || match self.count(text) >= count {
-            true => Ok(()),
-            false => Err(self.log()),
+        let look = |log: &str| {
+            let has_enough = log.matches(text).count() >= count;
+            has_enough.then_some(()).ok_or_else(|| log.to_owned())
         };
-        await_seen(
-            self.daemon.log(),
-            &self.daemon,
-            DAEMON_LIMIT,
-            &awaited,
-            look,
-        )
-        .or_fail();
+        await_log(&self.daemon, DAEMON_LIMIT, &awaited, look).or_fail();
     }
 
     /// The clients that have a lease: MAC address, address and client identifier.

@@ -9,7 +9,7 @@ use nix::sys::signal::Signal;
 use crate::failure::{OrFail, Step};
 use crate::node::DAEMON_LIMIT;
 use crate::process::Daemon;
-use crate::watch::await_seen;
+use crate::watch::await_log;
 use crate::words::Words;
 use crate::{TestNode, agent_binary, without_own_variables};
 
@@ -101,20 +101,12 @@ impl NodeRun {
     #[track_caller]
     pub fn await_lines(&self, of: &str, count: usize, wanted: impl Fn(&str) -> bool) -> String {
         let awaited = format!("{count} times {of:?} in the node role's log");
-        let look = || {
-            let log = self.log();
+        let look = |log: &str| {
             let mut lines = log.lines().filter(|line| wanted(line));
             let line = lines.nth(count.saturating_sub(1)).map(str::to_owned);
-            line.ok_or(log)
+            line.ok_or_else(|| log.to_owned())
         };
-        await_seen(
-            self.daemon.log(),
-            &self.daemon,
-            DAEMON_LIMIT,
-            &awaited,
-            look,
-        )
-        .or_fail()
+        await_log(&self.daemon, DAEMON_LIMIT, &awaited, look).or_fail()
     }
 
     /// How often the log has this text.

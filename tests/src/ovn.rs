@@ -35,7 +35,7 @@ use crate::node::run_in;
 use crate::node::{DAEMON_LIMIT, OVSDB_SOCKET};
 use crate::ovsdb::Ovsdb;
 use crate::process::Daemon;
-use crate::watch::await_seen;
+use crate::watch::await_log;
 use crate::words::Words as _;
 use crate::{AgentOptions, Datapath, Leftovers, Place, TestNode, datapath};
 
@@ -462,13 +462,12 @@ impl OvnNode {
             panic!("ovn-controller does not run on {}", self.name);
         };
         let text = format!("{remote}: connected");
-        let look = || {
-            let log = std::fs::read_to_string(daemon.log()).unwrap_or_default();
+        let look = |log: &str| {
             let has_enough = log.matches(&text).count() >= times;
-            has_enough.then_some(()).ok_or(log)
+            has_enough.then_some(()).ok_or_else(|| log.to_owned())
         };
         let awaited = format!("{times} times {text:?} in ovn-controller's log");
-        await_seen(daemon.log(), daemon, DAEMON_LIMIT, &awaited, look).or_fail();
+        await_log(daemon, DAEMON_LIMIT, &awaited, look).or_fail();
     }
 
     /// Has ovn-controller leave the network, as its service's stop does: with its tunnels' ports.

@@ -66,6 +66,17 @@ impl Watch {
     }
 }
 
+/// Looks at what a daemon has printed, whenever that changes, as [`await_seen`] does.
+pub(crate) fn await_log<T>(
+    daemon: &Daemon,
+    limit: Duration,
+    awaited: &str,
+    look: impl Fn(&str) -> Result<T, String>,
+) -> Result<T, Failure> {
+    let look = || look(&std::fs::read_to_string(daemon.log()).unwrap_or_default());
+    await_seen(daemon.log(), daemon, limit, awaited, look)
+}
+
 /// Looks whenever something changes at `path` until `look` gives a value. Its error is what was
 /// seen instead, for the failure at the deadline or at the daemon's end.
 pub(crate) fn await_seen<T>(

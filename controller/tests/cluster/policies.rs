@@ -37,6 +37,30 @@ pub(crate) fn namespace(name: &str, labels: Value) -> Value {
 }
 
 impl Network {
+    /// Whether OVN lets a packet to port 8080 of a pod of the first node enter by that node's own
+    /// port, from this address.
+    pub(crate) fn enters(&self, pod: &str, address: IpAddr, from: &str) -> bool {
+        let port = format!("{TESTS}_{pod}");
+        let addresses = column(&self.central, "Logical_Switch_Port", &port, "addresses");
+        let mac = addresses.as_str().unwrap().split(' ').next().unwrap();
+        let packet = format!(
+            "inport == \"k8s-node-a\" && eth.src == 0a:58:0a:f4:00:02 && eth.dst == {mac} && \
+             ip4.src == {from} && ip4.dst == {address} && ip.ttl == 64 && tcp.src == 40000 && \
+             tcp.dst == 8080"
+        );
+        let database = format!("--db={}", self.central.local_remote());
+        let arguments = [
+            &*database,
+            "--minimal",
+            "--ct=new",
+            "--ct=new",
+            "node-a",
+            &packet,
+        ];
+        let traced = self.central.machine().run("ovn-trace", arguments);
+        traced.contains(&format!("output(\"{port}\")"))
+    }
+
     /// Changes the labels of a pod.
     pub(crate) fn label(&self, pod: &Pod<'_>, app: &str) {
         let mut object = self
@@ -128,31 +152,7 @@ async fn a_policy_lets_pass_what_it_allows_and_follows_labels() {
     }
     // Itself by its service; and its node, but no other address that enters by the node's port.
     assert_eq!(ask(web.place(), vip).as_deref(), Ok("web"));
-    let mac = column(
-        &network.central,
-        "Logical_Switch_Port",
-        "tests_web",
-        "addresses",
-    );
-    let mac = mac.as_str().unwrap().split(' ').next().unwrap().to_owned();
-    let enters = |from: &str| {
-        let packet = format!(
-            "inport == \"k8s-node-a\" && eth.src == 0a:58:0a:f4:00:02 && eth.dst == {mac} && \
-             ip4.src == {from} && ip4.dst == {web_address} && ip.ttl == 64 && tcp.src == 40000 && \
-             tcp.dst == 8080"
-        );
-        let database = format!("--db={}", network.central.local_remote());
-        let arguments = [
-            &*database,
-            "--minimal",
-            "--ct=new",
-            "--ct=new",
-            "node-a",
-            &packet,
-        ];
-        let traced = network.central.machine().run("ovn-trace", arguments);
-        traced.contains("output(\"tests_web\")")
-    };
+    let enters = |from: &str| network.enters("web", web_address, from);
     assert_eq!(
         ["10.244.0.2", "169.254.169.6", "192.0.2.1"].map(enters),
         [true, false, false]

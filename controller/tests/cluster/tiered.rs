@@ -16,7 +16,7 @@ use podwire_tests::apiserver::ApiServer;
 use podwire_tests::ovn::Central;
 use serde_json::{Value, json};
 
-use crate::fixture::{PORTS, Running, await_row, column, names, ovsdb, populate, populated, soon};
+use crate::fixture::{PORTS, Running, await_row, names, ovsdb, populate, populated, soon};
 use crate::flood::received;
 use crate::members::ports_in;
 use crate::packets::{Named, Network, ask};
@@ -288,31 +288,7 @@ async fn policies_of_the_cluster_decide_before_and_after_those_of_namespaces() {
     server.apply(of_cluster("unknown", &web_alone(unknown)));
     controller.idle().await;
     network.central.sync();
-    let addresses = column(
-        &network.central,
-        "Logical_Switch_Port",
-        "tests_web",
-        "addresses",
-    );
-    let mac = addresses.as_str().unwrap().split(' ').next().unwrap();
-    let enters = |from: &str| {
-        let packet = format!(
-            "inport == \"k8s-node-a\" && eth.src == 0a:58:0a:f4:00:02 && eth.dst == {mac} && \
-             ip4.src == {from} && ip4.dst == {web_address} && ip.ttl == 64 && tcp.src == 40000 && \
-             tcp.dst == 8080"
-        );
-        let database = format!("--db={}", network.central.local_remote());
-        let arguments = [
-            &*database,
-            "--minimal",
-            "--ct=new",
-            "--ct=new",
-            "node-a",
-            &packet,
-        ];
-        let traced = network.central.machine().run("ovn-trace", arguments);
-        traced.contains("output(\"tests_web\")")
-    };
+    let enters = |from: &str| network.enters("web", web_address, from);
     assert_eq!(["10.244.0.2", "192.0.2.1"].map(enters), [true, false]);
     drop((named, agents));
     controller.stop().await.unwrap();
