@@ -20,7 +20,7 @@ use tokio::time::timeout;
 use crate::LINK;
 use crate::cluster::ApiNode;
 use crate::items::{ENCAP_IP, Item};
-use crate::look::Look;
+use crate::snapshot::Snapshot;
 
 /// Time limit of a write.
 const DEADLINE: Duration = Duration::from_secs(10);
@@ -47,15 +47,15 @@ pub(crate) struct Announced {
 }
 
 /// The annotations of a node that is set up, with those it has.
-pub(crate) fn annotations(look: &Look, node: &ApiNode) -> Announced {
-    let actual = &look.actual;
+pub(crate) fn annotations(snapshot: &Snapshot, node: &ApiNode) -> Announced {
+    let actual = &snapshot.actual;
     let mut all = BTreeMap::new();
     // The profile has no gateway router: the host routes.
     let mut entries = BTreeMap::from([(GATEWAY, json!({"mode": ""}))]);
     if let Some(chassis) = actual.key("system-id") {
         all.insert(NODE_CHASSIS, chassis.to_owned());
     }
-    let port = look.plan.items.iter().find_map(|item| match item {
+    let port = snapshot.plan.items.iter().find_map(|item| match item {
         Item::Port(port) if port.link == LINK => Some(port),
         _ => None,
     });
@@ -64,7 +64,7 @@ pub(crate) fn annotations(look: &Look, node: &ApiNode) -> Announced {
         entries.insert(MANAGEMENT_MACS, json!(port.mac));
     }
     // Other nodes send by a door only while this says that it is there.
-    match look.door() {
+    match snapshot.door() {
         Some(mac) => drop(all.insert(DOOR_MAC, mac.to_owned())),
         None if node.annotations.contains_key(DOOR_MAC) => {
             drop(all.insert(DOOR_MAC, String::new()))
@@ -84,7 +84,7 @@ pub(crate) fn annotations(look: &Look, node: &ApiNode) -> Announced {
     let mut primary = serde_json::Map::new();
     for (family, v4) in [("ipv4", true), ("ipv6", false)] {
         let mut of_uplink = actual.addresses.iter().filter(|seen| {
-            Some(&seen.link) == look.plan.uplink.as_ref()
+            Some(&seen.link) == snapshot.plan.uplink.as_ref()
                 && seen.global
                 && seen.address.addr().is_ipv4() == v4
         });

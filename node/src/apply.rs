@@ -58,7 +58,7 @@ pub(crate) struct Machine {
     pub(crate) firewalld: Option<Firewalld>,
     pub(crate) handle: rtnetlink::Handle,
     pub(crate) journal: Journal,
-    /// podwire's keys, as of the last look and the changes since.
+    /// podwire's keys, as of the last snapshot and the changes since.
     pub(crate) owned: Owned,
     pub(crate) counts: Counts,
     pub(crate) moving: Moving,
@@ -217,7 +217,7 @@ impl Machine {
             Change::File(path, Some(text)) => self.write_file(&path, &text),
             Change::File(path, None) => self.remove_file(&path),
             Change::Sysctl(path, value) => self.write_sysctl(&path, &value),
-            Change::Firewalld(rule, so) => self.tell_firewalld(&rule, so).await,
+            Change::Firewalld(rule, so) => self.change_firewalld(&rule, so).await,
             Change::TunnelPort(port) => self.write_tunnel_port(&port).await,
             Change::Networkd => {
                 self.counts.dbus += 1;
@@ -287,7 +287,7 @@ impl Machine {
         Ok(nft::run(what, script).await?)
     }
 
-    async fn tell_firewalld(&mut self, rule: &Rule, so: bool) -> Result<(), ApplyError> {
+    async fn change_firewalld(&mut self, rule: &Rule, so: bool) -> Result<(), ApplyError> {
         let Some(firewalld) = &self.firewalld else {
             return Ok(());
         };

@@ -22,15 +22,15 @@ pub(crate) struct ApiNode {
 /// The objects, as far as the watches have reported them.
 #[derive(Debug, Default)]
 pub(crate) struct Cluster {
-    pub(crate) services: Kind<ObjectName, Service>,
+    pub(crate) services: Store<ObjectName, Service>,
     pub(crate) slices: Slices<Slice>,
     pub(crate) slices_are_listed: bool,
-    pub(crate) nodes: Kind<String, ApiNode>,
+    pub(crate) nodes: Store<String, ApiNode>,
 }
 
 /// The objects of one kind.
 #[derive(Debug)]
-pub(crate) struct Kind<N, V> {
+pub(crate) struct Store<N, V> {
     pub(crate) objects: BTreeMap<N, V>,
     /// Whether the list was complete at least once.
     pub(crate) is_listed: bool,
@@ -38,7 +38,7 @@ pub(crate) struct Kind<N, V> {
 
 /// A change of an object; None if it is gone.
 #[derive(Debug)]
-pub(crate) enum Change {
+pub(crate) enum ApiChange {
     Service(ObjectName, Option<Service>),
     /// With the name of its service.
     Slice(ObjectName, Option<(Name, Slice)>),
@@ -53,15 +53,15 @@ pub(crate) enum Change {
 
 impl Cluster {
     /// Applies a change, and returns whether anything differs.
-    pub(crate) fn take(&mut self, change: Change) -> bool {
+    pub(crate) fn apply(&mut self, change: ApiChange) -> bool {
         match change {
-            Change::Service(name, service) => self.services.set(name, service),
-            Change::Slice(name, slice) => !self.slices.set(name, slice).is_empty(),
-            Change::Node(name, node) => self.nodes.set(name, node),
-            Change::Unreadable => true,
-            Change::ServicesListed => !std::mem::replace(&mut self.services.is_listed, true),
-            Change::SlicesListed => !std::mem::replace(&mut self.slices_are_listed, true),
-            Change::NodesListed => !std::mem::replace(&mut self.nodes.is_listed, true),
+            ApiChange::Service(name, service) => self.services.set(name, service),
+            ApiChange::Slice(name, slice) => !self.slices.set(name, slice).is_empty(),
+            ApiChange::Node(name, node) => self.nodes.set(name, node),
+            ApiChange::Unreadable => true,
+            ApiChange::ServicesListed => !std::mem::replace(&mut self.services.is_listed, true),
+            ApiChange::SlicesListed => !std::mem::replace(&mut self.slices_are_listed, true),
+            ApiChange::NodesListed => !std::mem::replace(&mut self.nodes.is_listed, true),
         }
     }
 
@@ -71,7 +71,7 @@ impl Cluster {
     }
 }
 
-impl<N, V> Default for Kind<N, V> {
+impl<N, V> Default for Store<N, V> {
     fn default() -> Self {
         Self {
             objects: BTreeMap::new(),
@@ -80,7 +80,7 @@ impl<N, V> Default for Kind<N, V> {
     }
 }
 
-impl<N: Ord, V: PartialEq> Kind<N, V> {
+impl<N: Ord, V: PartialEq> Store<N, V> {
     /// Sets or removes an object; returns whether it differs.
     fn set(&mut self, name: N, object: Option<V>) -> bool {
         if self.objects.get(&name) == object.as_ref() {

@@ -23,14 +23,14 @@ use run::RunArgs;
 use uplink::{GuardArgs, UplinkArgs};
 
 use crate::journal::{Journal, JournalError};
-use crate::keep::{Node, NodeError, undo_unguarded};
-use crate::look::{Connections, Goal, Look};
 use crate::preflight::Preflight;
+use crate::reconcile::{NodeError, Reconciler, undo_unguarded};
 use crate::record;
 use crate::role::role;
 use crate::servers::Server;
-use crate::settings::{ApiArgs, FollowError, Given, PlaceArgs, Places, SettingsArgs};
+use crate::settings::{ApiArgs, ClusterSettings, FollowError, PlaceArgs, Places, SettingsArgs};
 use crate::show;
+use crate::snapshot::{Connections, Goal, Snapshot};
 use crate::southbound::SouthboundError;
 use crate::watch::Watch;
 
@@ -186,7 +186,7 @@ impl Wanted {
         if let (Some(access), Some(settings)) = (access, &mut goal.settings) {
             let mut watch = Watch::start(&access, &settings.node_name, settings.mode).await?;
             let deadline = Instant::now() + API_LIMIT;
-            let mut given = Given::default();
+            let mut given = ClusterSettings::default();
             loop {
                 let missing = match settings.follow(&watch.cluster, &mut given) {
                     Ok(_) if watch.cluster.nodes.is_listed => break,
@@ -247,26 +247,26 @@ impl Verb {
         match self {
             Self::Plan(wanted) => {
                 let (goal, api, places) = wanted.moving().goal(surroundings).await?;
-                let (look, _) = look(&goal, &places).await?;
+                let (snapshot, _) = snapshot(&goal, &places).await?;
                 let preflight = match &goal.settings {
-                    Some(settings) => Preflight::look(settings, &look, api.as_ref()).await,
+                    Some(settings) => Preflight::check(settings, &snapshot, api.as_ref()).await,
                     None => Preflight::default(),
                 };
-                let (text, to_do) = show::plan(&look, &preflight);
+                let (text, to_do) = show::plan(&snapshot, &preflight);
                 say(&text)?;
                 Ok(ExitCode::from(if to_do { TO_DO } else { 0 }))
             }
             Self::Show(ShowArgs { wanted, output }) => {
                 let (goal, _, places) = wanted.goal(surroundings).await?;
-                let (look, journal) = look(&goal, &places).await?;
+                let (snapshot, journal) = snapshot(&goal, &places).await?;
                 let run = role(&places.directory).map_err(Failure::Record)?;
                 let run = run.filter(|role| role.runs);
                 let kept = record::read(&places.directory);
                 let (undos, run) = (journal.undos(), run.as_ref());
-                let answer = show::json(&look, undos, &kept, run);
-                let text = || show::items(&look, undos, &kept, run);
+                let answer = show::json(&snapshot, undos, &kept, run);
+                let text = || show::items(&snapshot, undos, &kept, run);
                 say(&output.output.encode(&answer, text)?)?;
-                let is_well = show::is_well(&look, run);
+                let is_well = show::is_well(&snapshot, run);
                 Ok(ExitCode::from(if is_well { 0 } else { TO_DO }))
             }
             Self::Init(arguments) => arguments.run(surroundings).await,
@@ -287,13 +287,13 @@ impl InitArgs {
         if let Some(nic) = undo_unguarded(&places).await? {
             eprintln!("podwire node: note: an unfinished move of {nic} was undone first");
         }
-        let mut node = Node::open(goal, &places).await?;
-        node.set_moving(uplink::moving(&places, within, api.clone()))?;
-        for warning in node.preflight(api.as_ref()).await? {
+        let mut reconciler = Reconciler::open(goal, &places).await?;
+        reconciler.set_moving(uplink::moving(&places, within, api.clone()))?;
+        for warning in reconciler.preflight(api.as_ref()).await? {
             eprintln!("podwire node: note: {warning}");
         }
-        let done = node.init().await?;
-        let code = report(&done, &node)?;
+        let done = reconciler.init().await?;
+        let code = report(&done, &reconciler)?;
         if let Some(text) = uplink::awaited(&places)? {
             say(&text)?;
         }
@@ -302,14 +302,14 @@ impl InitArgs {
 }
 
 /// Looks without changing anything.
-async fn look(goal: &Goal, places: &Places) -> Result<(Look, Journal), NodeError> {
+async fn snapshot(goal: &Goal, places: &Places) -> Result<(Snapshot, Journal), NodeError> {
     let journal = Journal::read(&places.directory)?;
     let mut connections = Connections::open(places, goal).await?;
     if let Some(settings) = goal.settings.as_ref() {
         connections.ask_southbound(settings).await?;
     }
-    let look = connections.look(goal, &journal, None).await?;
-    Ok((look, journal))
+    let snapshot = connections.snapshot(goal, &journal, None).await?;
+    Ok((snapshot, journal))
 }
 
 fn ended() -> Result<impl Future<Output = ()>, Failure> {
@@ -339,8 +339,8 @@ async fn hold(
 }
 
 /// What was done, step by step, and how often the machine was changed.
-fn report(done: &[crate::diff::Step], node: &Node) -> Result<ExitCode, Failure> {
-    let counts = node.counts();
+fn report(done: &[crate::diff::Step], reconciler: &Reconciler) -> Result<ExitCode, Failure> {
+    let counts = reconciler.counts();
     let mut text: String = done.iter().map(|step| show::done(step) + "\n").collect();
     text += &format!(
         "{} steps: {} changes by netlink and nft, {} transactions of Open vSwitch's database, {} \

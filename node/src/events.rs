@@ -39,7 +39,7 @@ use crate::items::{destination, is_to_door};
 use crate::overlap::overlap;
 use crate::wire::{attributes, messages};
 
-/// What has happened since the last look.
+/// What has happened since the last snapshot.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Changes {
     /// Something in the kernel has changed that may be podwire's.
@@ -94,11 +94,11 @@ const SETTINGS_LINK: u16 = 1;
 const ALL_LINKS: i32 = -1;
 const NETCONFMSG: usize = 4;
 
-/// How long to collect events that come together, as one look serves them all.
+/// How long to collect events that come together, as one snapshot serves them all.
 const TOGETHER: Duration = Duration::from_millis(5);
 
 impl Events {
-    /// Listens from now on. Call this on the tokio runtime, before the first look. `own` is the
+    /// Listens from now on. Call this on the tokio runtime, before the first snapshot. `own` is the
     /// netlink port of podwire's own changes, `files` those that somebody may remove.
     pub(crate) fn listen<'a>(
         clients: impl Iterator<Item = &'a Client>,
@@ -179,7 +179,7 @@ impl Events {
                     changes.rules |= rules;
                     return Ok(());
                 }
-                () = firewalld_told(&mut self.firewalld) => {
+                () = firewalld_signalled(&mut self.firewalld) => {
                     changes.kernel = true;
                     return Ok(());
                 }
@@ -199,7 +199,7 @@ impl Events {
 }
 
 /// Waits for a signal of firewalld; without a connection, for ever.
-async fn firewalld_told(signals: &mut Option<Signals>) {
+async fn firewalld_signalled(signals: &mut Option<Signals>) {
     match signals {
         Some(signals) => signals.next().await,
         None => std::future::pending().await,

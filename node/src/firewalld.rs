@@ -40,14 +40,14 @@ const DONE: [&str; 2] = ["ALREADY_ENABLED", "NOT_ENABLED"];
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct Rule {
     pub(crate) zone: String,
-    pub(crate) what: What,
+    pub(crate) what: RuleKind,
     /// Whether it belongs to the permanent configuration.
     pub(crate) permanent: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum What {
+pub(crate) enum RuleKind {
     /// The zone of a link.
     Interface(String),
     /// The zone of these senders.
@@ -56,7 +56,7 @@ pub(crate) enum What {
     Port(u16),
 }
 
-impl What {
+impl RuleKind {
     /// firewalld's name for it, and its value.
     fn of_firewalld(&self) -> (&'static str, String) {
         match self {
@@ -95,7 +95,7 @@ pub(crate) struct Firewalld(Connection);
 
 /// firewalld's state.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct FirewalldSeen {
+pub(crate) struct ObservedFirewalld {
     /// The zone of the uplink; None if it does not answer.
     pub(crate) uplink_zone: Option<String>,
     /// The zones of the requested rules' subjects, if they are in one.
@@ -111,7 +111,7 @@ impl Firewalld {
     }
 
     /// Its state for this uplink; None if it does not run.
-    pub(crate) async fn look(&self, uplink: &str) -> Option<FirewalldSeen> {
+    pub(crate) async fn observe(&self, uplink: &str) -> Option<ObservedFirewalld> {
         let bus = "org.freedesktop.DBus";
         let path = "/org/freedesktop/DBus";
         let owned = self
@@ -129,7 +129,7 @@ impl Firewalld {
                 false => Ok(zone),
             }
         };
-        Some(FirewalldSeen {
+        Some(ObservedFirewalld {
             uplink_zone: zone.await.ok(),
             rules: BTreeMap::new(),
         })
@@ -147,11 +147,11 @@ impl Firewalld {
         let (kind, value) = rule.what.of_firewalld();
         let value = value.as_str();
         let zone: String = match (&rule.what, rule.permanent) {
-            (What::Interface(_) | What::Source(_), _) => {
+            (RuleKind::Interface(_) | RuleKind::Source(_), _) => {
                 let method = format!("getZoneOf{kind}");
                 self.ask(path, interface, &method, &value).await?
             }
-            (What::Port(_), permanent) => {
+            (RuleKind::Port(_), permanent) => {
                 let method = format!("query{kind}");
                 let is_open = match permanent {
                     true => {
@@ -184,15 +184,15 @@ impl Firewalld {
         let method = format!("{verb}{kind}");
         let (zone, value) = (rule.zone.as_str(), value.as_str());
         let done = match (&rule.what, rule.permanent) {
-            (What::Interface(_) | What::Source(_), false) => {
+            (RuleKind::Interface(_) | RuleKind::Source(_), false) => {
                 self.call(PATH, RUNTIME, &method, &(zone, value)).await
             }
-            (What::Port(_), false) if so => {
+            (RuleKind::Port(_), false) if so => {
                 // Permanently: the last argument is a time in seconds.
                 let asked = (zone, value, "udp", 0_i32);
                 self.call(PATH, RUNTIME, &method, &asked).await
             }
-            (What::Port(_), false) => {
+            (RuleKind::Port(_), false) => {
                 let asked = (zone, value, "udp");
                 self.call(PATH, RUNTIME, &method, &asked).await
             }
@@ -200,10 +200,10 @@ impl Firewalld {
                 let path = self.permanent(zone).await?;
                 let path = path.as_str();
                 match what {
-                    What::Interface(_) | What::Source(_) => {
+                    RuleKind::Interface(_) | RuleKind::Source(_) => {
                         self.call(path, CONFIG_ZONE, &method, &value).await
                     }
-                    What::Port(_) => {
+                    RuleKind::Port(_) => {
                         let asked = (value, "udp");
                         self.call(path, CONFIG_ZONE, &method, &asked).await
                     }
@@ -284,11 +284,11 @@ pub(crate) struct Signals {
 impl Signals {
     /// Waits until something in it has changed; for ever once the bus is gone.
     pub(crate) async fn next(&mut self) {
-        let told = tokio::select! {
-            told = self.own.next() => told,
-            told = self.owner.next() => told,
+        let signal = tokio::select! {
+            signal = self.own.next() => signal,
+            signal = self.owner.next() => signal,
         };
-        if told.is_none() {
+        if signal.is_none() {
             std::future::pending().await
         }
     }
@@ -299,9 +299,9 @@ impl fmt::Display for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { zone, what, .. } = self;
         match what {
-            What::Interface(link) => write!(f, "link {link} in zone {zone}")?,
-            What::Source(net) => write!(f, "{net} in zone {zone}")?,
-            What::Port(port) => write!(f, "UDP port {port} in zone {zone}")?,
+            RuleKind::Interface(link) => write!(f, "link {link} in zone {zone}")?,
+            RuleKind::Source(net) => write!(f, "{net} in zone {zone}")?,
+            RuleKind::Port(port) => write!(f, "UDP port {port} in zone {zone}")?,
         }
         f.write_str(if self.permanent { " for good" } else { "" })
     }

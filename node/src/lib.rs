@@ -5,19 +5,19 @@
 //! an empty plan. Every item has a mark that shows that it is podwire's, and the inverse of every
 //! step is on disk before the step is executed.
 //!
-//! From the top: `command` is the command line, `run` maintains what `keep` has set up, `apply`
-//! executes steps, `journal` records their inverses, `diff` and `plan` are pure, `items` has a file
-//! for each kind of item with all that is said of it elsewhere, `firewall` has the text of the
-//! nftables table, `firewalld` talks to that firewall, `actual` reads the machine's state and
-//! `events` tells when to look again; `record` counts what was restored. `overlap` compares
-//! networks with what the machine needs for itself, among it `servers`. `cluster` follows the
-//! Kubernetes API, `services` makes its services reachable on the host, `conntrack` removes
-//! connections to deleted endpoints, and `announce` publishes the node to the control plane. `role`
-//! reports its state to the agent's tools. `moved` is the record of a NIC that is moved into the
-//! gateway bridge, `guard` the process that moves it back, and `reach` asks whether the gateways
-//! answer; `networkd` has systemd-networkd configure the bridge instead of the NIC. `preflight`
-//! checks what no item shows. `privileges` says what `run` keeps of root's. `nft` talks to nft(8),
-//! and `wire` encodes netlink messages that rtnetlink does not know.
+//! From the top: `command` is the command line, `run` maintains what `reconcile` has set up,
+//! `apply` executes steps, `journal` records their inverses, `diff` and `plan` are pure, `items`
+//! has a file for each kind of item with all that is said of it elsewhere, `firewall` has the text
+//! of the nftables table, `firewalld` talks to that firewall, `actual` reads the machine's state,
+//! `snapshot` compares it with the plan, and `events` tells when to do so again; `record` counts
+//! what was restored. `overlap` compares networks with what the machine needs for itself, among it
+//! `servers`. `cluster` follows the Kubernetes API, `services` makes its services reachable on the
+//! host, `conntrack` removes connections to deleted endpoints, and `announce` publishes the node to
+//! the control plane. `role` reports its state to the agent's tools. `moved` is the record of a NIC
+//! that is moved into the gateway bridge, `guard` the process that moves it back, and `reach` asks
+//! whether the gateways answer; `networkd` has systemd-networkd configure the bridge instead of the
+//! NIC. `preflight` checks what no item shows. `privileges` says what `run` keeps of root's. `nft`
+//! talks to nft(8), and `wire` encodes netlink messages that rtnetlink does not know.
 
 #![forbid(unsafe_code)]
 
@@ -34,9 +34,7 @@ mod firewalld;
 mod guard;
 mod items;
 mod journal;
-mod keep;
 mod left_out;
-mod look;
 mod mac;
 mod moved;
 mod networkd;
@@ -46,6 +44,7 @@ mod plan;
 mod preflight;
 mod privileges;
 mod reach;
+mod reconcile;
 mod record;
 mod role;
 mod run;
@@ -53,6 +52,7 @@ mod servers;
 mod services;
 mod settings;
 mod show;
+mod snapshot;
 mod southbound;
 mod watch;
 mod wire;

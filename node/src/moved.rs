@@ -30,7 +30,8 @@ pub(crate) struct Moved {
     pub(crate) bridge: String,
     pub(crate) phase: Phase,
     /// What the NIC had before.
-    pub(crate) had: Held,
+    #[serde(alias = "had")]
+    pub(crate) config: NicConfig,
 }
 
 /// How far a move is.
@@ -88,7 +89,7 @@ fn now() -> u64 {
 
 /// What the kernel has on a link, as it lists it, in its order.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Held {
+pub(crate) struct NicConfig {
     #[serde(with = "hexed")]
     pub(crate) addresses: Vec<AddressMessage>,
     /// Of every table, but those that the kernel makes for addresses.
@@ -102,7 +103,7 @@ pub(crate) struct Held {
     pub(crate) neighbours: Vec<NeighbourMessage>,
 }
 
-impl Held {
+impl NicConfig {
     /// Whether there is an address that others can reach.
     pub(crate) fn has_addresses(&self) -> bool {
         let mut addresses = self.addresses.iter();

@@ -71,7 +71,7 @@ pub(crate) struct Managed {
 
 impl Managed {
     /// What it says of a link; None if it does not configure it.
-    pub(crate) fn look(index: u32) -> Option<Self> {
+    pub(crate) fn of_link(index: u32) -> Option<Self> {
         let state = std::fs::read_to_string(format!("/run/systemd/netif/links/{index}")).ok()?;
         let value = |wanted: &str| {
             let mut lines = state.lines().filter_map(|line| line.split_once('='));
@@ -213,7 +213,7 @@ pub(crate) async fn managed(index: u32) -> Result<(), NetworkdError> {
     let state = format!("/run/systemd/netif/links/{index}");
     let notices = FileNotices::listen(&[state.into()]).map_err(NetworkdError::Listen)?;
     let waited = async {
-        while Managed::look(index).is_none() {
+        while Managed::of_link(index).is_none() {
             notices.next().await?;
         }
         Ok(())

@@ -16,12 +16,12 @@ use kube::Client as Api;
 use tokio::time::timeout;
 
 use crate::LINK;
-use crate::items::{ENCAP_IP, Item, Key, Own, Uplink, UplinkSeen};
-use crate::look::Look;
+use crate::items::{ENCAP_IP, Item, Key, ObservedUplink, Own, Uplink};
 use crate::nft::{self, objects};
 use crate::plan::TUNNEL_PORT;
 use crate::settings::{Firewalld, Mode, Settings};
-use crate::southbound::{ChassisSeen, LIMIT, same_chassis};
+use crate::snapshot::Snapshot;
+use crate::southbound::{LIMIT, ObservedChassis, same_chassis};
 
 /// The tolerated difference between the clocks of two machines, in milliseconds: certificates and
 /// leases are valid to the second.
@@ -38,40 +38,40 @@ pub(crate) struct Preflight {
 
 impl Preflight {
     /// Checks the surroundings of this machine.
-    pub(crate) async fn look(settings: &Settings, look: &Look, api: Option<&Api>) -> Self {
+    pub(crate) async fn check(settings: &Settings, snapshot: &Snapshot, api: Option<&Api>) -> Self {
         let mut found = Self::default();
         if settings.mode == Mode::Ovn {
-            found.see_southbound(settings, look).await;
+            found.read_southbound(settings, snapshot).await;
         }
-        if look.actual.default_link.is_none() {
+        if snapshot.actual.default_link.is_none() {
             found
                 .warnings
                 .push("there is no default route: pods can't reach the outside".to_owned());
         }
         // `run` checks it when it moves one.
-        let uplink = look.plan.items.iter().find_map(|item| match item {
+        let uplink = snapshot.plan.items.iter().find_map(|item| match item {
             Item::Uplink(uplink) => Some(uplink).filter(|_| settings.moves),
             _ => None,
         });
-        let seen = look.actual.switch.uplink.as_ref();
+        let seen = snapshot.actual.switch.uplink.as_ref();
         if let Some(Uplink { nic, bridge, .. }) =
-            uplink.filter(|_| !seen.is_some_and(UplinkSeen::has_port))
+            uplink.filter(|_| !seen.is_some_and(ObservedUplink::has_port))
         {
-            let refusals = of_nic(nic, bridge, &look.actual, api).await;
+            let refusals = of_nic(nic, bridge, &snapshot.actual, api).await;
             found.refusals.extend(refusals);
         }
         found.warnings.extend(firewall(settings).await);
-        found.warnings.extend(firewalld(settings, look).await);
+        found.warnings.extend(firewalld(settings, snapshot).await);
         if let Some(api) = api {
             found.warnings.extend(clock(api).await);
         }
         found
     }
 
-    async fn see_southbound(&mut self, settings: &Settings, look: &Look) {
+    async fn read_southbound(&mut self, settings: &Settings, snapshot: &Snapshot) {
         let value = |wanted: &str| {
-            let actual = look.actual.key(wanted);
-            let planned = look.plan.items.iter().find_map(|item| match item {
+            let actual = snapshot.actual.key(wanted);
+            let planned = snapshot.plan.items.iter().find_map(|item| match item {
                 Item::Key(Key { key, value, .. }) if key == wanted => Some(value.as_str()),
                 _ => None,
             });
@@ -90,14 +90,17 @@ impl Preflight {
             .split(',')
             .filter_map(|ip| ip.trim().parse().ok())
             .collect();
-        let tls = settings.tls.clone().or_else(|| look.actual.switch.tls());
+        let tls = settings
+            .tls
+            .clone()
+            .or_else(|| snapshot.actual.switch.tls());
         match same_chassis(remote, tls, chassis, &ips).await {
             Ok((by_name, by_ip)) => {
                 // The name under which ovn-controller may have joined before.
-                let owned = look.actual.switch.owned.get("hostname");
+                let owned = snapshot.actual.switch.owned.get("hostname");
                 let names = [
                     Some(settings.node_name.as_str()),
-                    look.actual.key("hostname"),
+                    snapshot.actual.key("hostname"),
                     owned.and_then(Own::was),
                 ];
                 self.judge(&names, chassis, by_name, by_ip);
@@ -113,8 +116,8 @@ impl Preflight {
         &mut self,
         names: &[Option<&str>],
         chassis: &str,
-        by_name: Option<ChassisSeen>,
-        by_ip: Vec<(IpAddr, ChassisSeen)>,
+        by_name: Option<ObservedChassis>,
+        by_ip: Vec<(IpAddr, ObservedChassis)>,
     ) {
         if let Some(other) = by_name.filter(|other| !names.contains(&Some(&other.host))) {
             self.refusals.push(format!(
@@ -163,8 +166,8 @@ async fn firewall(settings: &Settings) -> Option<String> {
 
 /// The settings that firewalld needs, if it runs but can't be reached, as from a container, or must
 /// not be changed.
-async fn firewalld(settings: &Settings, look: &Look) -> Option<String> {
-    if look.actual.firewalld.is_some() && settings.firewalld != Firewalld::Off {
+async fn firewalld(settings: &Settings, snapshot: &Snapshot) -> Option<String> {
+    if snapshot.actual.firewalld.is_some() && settings.firewalld != Firewalld::Off {
         return None;
     }
     let listed = nft::list("inet firewalld").await.ok()??;
@@ -207,11 +210,11 @@ mod tests {
 
     #[test]
     fn a_chassis_of_this_host_is_this_machine_and_any_other_is_a_twin() {
-        let other = |chassis: &str, host: &str| ChassisSeen {
+        let other = |chassis: &str, host: &str| ObservedChassis {
             chassis: chassis.to_owned(),
             host: host.to_owned(),
         };
-        let judged = |by_name, by_ip: Vec<ChassisSeen>| {
+        let judged = |by_name, by_ip: Vec<ObservedChassis>| {
             let mut found = Preflight::default();
             let ip = "192.0.2.11".parse().unwrap();
             let by_ip = by_ip.into_iter().map(|other| (ip, other)).collect();

@@ -16,7 +16,7 @@ use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use rtnetlink::{MulticastGroup, RouteMessageBuilder};
 use tokio::time::{Instant, timeout, timeout_at};
 
-use crate::items::Fleeting;
+use crate::items::ManagedConfig;
 
 /// Time limit of an answer. The kernel asks three times, a second apart.
 const LIMIT: Duration = Duration::from_secs(5);
@@ -102,7 +102,7 @@ pub(crate) async fn gateway(link: &str, index: u32, ip: IpAddr) -> Result<(), Re
 }
 
 /// Waits until a network manager has renewed all of this.
-pub(crate) async fn renewed(awaited: &Fleeting) -> Result<(), ReachError> {
+pub(crate) async fn renewed(awaited: &ManagedConfig) -> Result<(), ReachError> {
     let groups = [
         MulticastGroup::Ipv4Ifaddr,
         MulticastGroup::Ipv6Ifaddr,

@@ -37,7 +37,7 @@ pub struct Restored {
 
 /// The state of a run, as it reports it.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct State {
+pub(crate) struct RunState {
     pub(crate) well: bool,
     pub(crate) status: String,
 }
@@ -60,7 +60,7 @@ pub(crate) struct Warning {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Kind {
+struct KindLabel {
     kind: &'static str,
 }
 
@@ -68,7 +68,7 @@ struct Kind {
 #[derive(Debug)]
 pub(crate) struct Metrics {
     registry: Registry,
-    restored: Family<Kind, Counter>,
+    restored: Family<KindLabel, Counter>,
     pauses: Counter,
     conflicts: Gauge,
     well: Gauge,
@@ -94,7 +94,10 @@ impl Record {
     }
 
     pub(crate) fn restored(&mut self, kind: &'static str, item: &str, was: &str, by: &str) {
-        self.metrics.restored.get_or_create(&Kind { kind }).inc();
+        self.metrics
+            .restored
+            .get_or_create(&KindLabel { kind })
+            .inc();
         if self.last.len() == MOST {
             self.last.pop_front();
         }
@@ -157,7 +160,7 @@ impl Record {
     /// Records the state of the run.
     pub(crate) fn state(&self, well: bool, status: &str) {
         let status = status.to_owned();
-        self.write(STATE, &State { well, status });
+        self.write(STATE, &RunState { well, status });
     }
 
     fn write(&self, name: &str, content: &impl Serialize) {
@@ -272,7 +275,7 @@ mod tests {
         let metrics = Metrics::default();
         metrics
             .restored
-            .get_or_create(&Kind { kind: "route" })
+            .get_or_create(&KindLabel { kind: "route" })
             .inc();
         let mut page = String::new();
         text::encode(&mut page, &metrics.registry).unwrap();

@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use crate::journal::Journal;
 use crate::moved::Moved;
-use crate::record::{self, Restored, STATE, State};
+use crate::record::{self, Restored, RunState, STATE};
 
 /// The directory of the role below that of podwire's run files.
 pub const DIRECTORY: &str = "node";
@@ -46,7 +46,7 @@ pub fn role(directory: &Path) -> io::Result<Option<Role>> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error),
     };
-    let State { well, status } = serde_json::from_slice(&text)?;
+    let RunState { well, status } = serde_json::from_slice(&text)?;
     let journal = Journal::read(directory).map_err(io::Error::other)?;
     let moved = Moved::read(directory).map_err(io::Error::other)?;
     Ok(Some(Role {

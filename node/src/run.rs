@@ -21,15 +21,15 @@ use crate::apply::Failure;
 use crate::cluster::ApiNode;
 use crate::diff::{self, Finding, Step};
 use crate::events::Changes;
-use crate::items::{self, Item, State, UplinkSeen, Writer};
-use crate::keep::{MOST_ROUNDS, Node, NodeError, refuse_foreign};
+use crate::items::{self, Item, ObservedUplink, State, Writer};
 use crate::left_out::LeftOut;
-use crate::look::Look;
 use crate::moved::Moved;
 use crate::plan::Conflict;
+use crate::reconcile::{MOST_ROUNDS, NodeError, Reconciler, refuse_foreign};
 use crate::record::Record;
-use crate::services::{Here, Services, Updated};
-use crate::settings::{FollowError, Given, Mode, Settings, SettingsError};
+use crate::services::{LocalNode, Services, Updated};
+use crate::settings::{ClusterSettings, FollowError, Mode, Settings, SettingsError};
+use crate::snapshot::Snapshot;
 use crate::watch::Watch;
 use report::first;
 
@@ -45,16 +45,16 @@ const RETRY: Duration = Duration::from_secs(1);
 /// # Errors
 /// Before the node is ready, those of init; later, that there are no more events.
 pub(crate) async fn run(
-    node: Node,
+    reconciler: Reconciler,
     record: Record,
     watch: Option<Watch>,
     surroundings: &Surroundings<'_>,
     stop: impl Future<Output = ()>,
 ) -> Result<(), NodeError> {
-    let mut reconciler = Reconciler {
-        flags: node.settings().cloned(),
-        given: Given::default(),
-        node,
+    let mut daemon = Daemon {
+        flags: reconciler.settings().cloned(),
+        given: ClusterSettings::default(),
+        reconciler,
         record,
         watch,
         services: Services::default(),
@@ -63,7 +63,7 @@ pub(crate) async fn run(
         writing: JoinSet::new(),
         unwritten: None,
         manager: surroundings.manager,
-        subnets_said: String::new(),
+        logged_subnets: String::new(),
         conflicts: BTreeSet::new(),
         is_checked: false,
         is_ready: false,
@@ -73,25 +73,25 @@ pub(crate) async fn run(
         guarded: None,
         guards: JoinSet::new(),
     };
-    if let Some(watch) = &reconciler.watch {
-        reconciler.node.verify_by(watch.client.clone());
+    if let Some(watch) = &daemon.watch {
+        daemon.reconciler.verify_by(watch.client.clone());
     }
     let mut stop = std::pin::pin!(stop);
     let mut changes = Changes::default();
     let mut alive = std::pin::pin!(surroundings.manager.keep_alive());
     'running: loop {
-        let again = reconciler.reconcile(changes).await?;
+        let again = daemon.reconcile(changes).await?;
         let never = Instant::now() + RESTORE_WINDOW;
         changes = loop {
             break tokio::select! {
                 () = &mut stop => break 'running,
-                changes = reconciler.node.changes() => changes?,
-                () = watch_changed(&mut reconciler.watch) => Changes::default(),
-                Some(written) = reconciler.writing.join_next() => {
-                    reconciler.written(written);
+                changes = daemon.reconciler.changes() => changes?,
+                () = watch_changed(&mut daemon.watch) => Changes::default(),
+                Some(written) = daemon.writing.join_next() => {
+                    daemon.written(written);
                     Changes::default()
                 }
-                Some(_) = reconciler.guards.join_next() => Changes::default(),
+                Some(_) = daemon.guards.join_next() => Changes::default(),
                 () = sleep_until(again.unwrap_or(never)), if again.is_some() => Changes::default(),
                 () = &mut alive => continue,
             };
@@ -111,12 +111,12 @@ async fn watch_changed(watch: &mut Option<Watch>) {
     }
 }
 
-struct Reconciler<'a> {
+struct Daemon<'a> {
     /// The settings of the flags.
     flags: Option<Settings>,
     /// What the API server has said.
-    given: Given,
-    node: Node,
+    given: ClusterSettings,
+    reconciler: Reconciler,
     record: Record,
     watch: Option<Watch>,
     services: Services,
@@ -129,13 +129,13 @@ struct Reconciler<'a> {
     unwritten: Option<String>,
     manager: &'a Manager,
     /// The node's subnets as last logged.
-    subnets_said: String,
-    /// The conflicts of the last look.
+    logged_subnets: String,
+    /// The conflicts of the last snapshot.
     conflicts: BTreeSet<String>,
     /// Whether the preflight checks have run.
     is_checked: bool,
     is_ready: bool,
-    /// The plan's items at the last look, as far as they could be created.
+    /// The plan's items at the last snapshot, as far as they could be created.
     planned: Vec<Item>,
     /// When each item was last restored, by its identity.
     restores: BTreeMap<String, Restores>,
@@ -154,15 +154,15 @@ struct Restores {
     paused_until: Option<Instant>,
 }
 
-impl Reconciler<'_> {
+impl Daemon<'_> {
     /// Looks and executes steps until nothing is left to do; returns when to look again without an
     /// event.
     async fn reconcile(&mut self, mut changes: Changes) -> Result<Option<Instant>, NodeError> {
         let former = self.given.subnets.clone();
-        let invalid = match self.take_cluster() {
+        let invalid = match self.read_cluster() {
             Ok(invalid) => invalid,
             Err(error) => {
-                self.say(false, error.to_string());
+                self.set_status(false, error.to_string());
                 return Ok(None);
             }
         };
@@ -174,14 +174,14 @@ impl Reconciler<'_> {
         let mut failures: Vec<Failure> = Vec::new();
         for round in 0.. {
             if let Some(flags) = &self.flags {
-                self.node.set_settings(flags.with(&self.given));
+                self.reconciler.set_settings(flags.with(&self.given));
             }
-            let look = match self.node.look().await {
-                Ok(look) => look,
+            let snapshot = match self.reconciler.snapshot().await {
+                Ok(snapshot) => snapshot,
                 Err(error) => return Ok(Some(self.failed(&error))),
             };
-            self.stand_in(&look);
-            let conflicts = &look.plan.conflicts;
+            self.guard_move(&snapshot);
+            let conflicts = &snapshot.plan.conflicts;
             if !former.is_empty() && former != self.given.subnets {
                 let of_subnets = conflicts.iter().filter(|it| it.is_of_subnets());
                 let of_subnets: Vec<String> = of_subnets.map(ToString::to_string).collect();
@@ -195,23 +195,27 @@ impl Reconciler<'_> {
             let conflicting = conflicts.iter().map(ToString::to_string);
             let mut troubles: Vec<String> = not_taken.iter().cloned().chain(conflicting).collect();
             self.note_conflicts(&troubles);
-            if self.node.is_untouched() && conflicts.iter().any(Conflict::is_own) {
+            if self.reconciler.is_untouched() && conflicts.iter().any(Conflict::is_own) {
                 self.record.well(false);
-                self.say(false, format!("nothing is set up: {}", first(&troubles)));
+                self.set_status(false, format!("nothing is set up: {}", first(&troubles)));
                 self.post_warnings();
                 return Ok(None);
             }
             if !std::mem::replace(&mut self.is_checked, true) {
                 let api = self.watch.as_ref().map(|watch| watch.client.clone());
-                for warning in self.node.check_surroundings(&look, api.as_ref()).await? {
+                for warning in self
+                    .reconciler
+                    .check_surroundings(&snapshot, api.as_ref())
+                    .await?
+                {
                     warn!("{warning}");
                 }
             }
-            self.say_subnets();
+            self.log_subnets();
             if !self.is_ready {
-                refuse_foreign(&look.findings, false)?;
+                refuse_foreign(&snapshot.findings, false)?;
             }
-            let mut steps = self.allowed(&look.findings);
+            let mut steps = self.allowed(&snapshot.findings);
             steps.retain(|step| !failures.iter().any(|it| it.steps.contains(step)));
             if steps.is_empty() || round == MOST_ROUNDS {
                 let mut failed: Vec<String> = failures
@@ -223,49 +227,50 @@ impl Reconciler<'_> {
                     let undone = "something undoes podwire's changes of";
                     failed.push(format!("{undone} {}", first(&left.collect::<Vec<_>>())));
                 }
-                failed.extend(self.follow(&look, &by).await);
+                failed.extend(self.follow(&snapshot, &by).await);
                 let again = (!failed.is_empty()).then(|| Instant::now() + RETRY);
                 if !troubles.is_empty() {
                     troubles = vec![first(&troubles)];
                 }
                 troubles.extend(self.missed_service());
                 troubles.extend(failed);
-                self.report(&look.findings, troubles);
-                self.remember(&look);
-                let due = [again, self.pauses_end(), self.node.uplink_moves()];
+                self.report(&snapshot.findings, troubles);
+                self.remember(&snapshot);
+                let due = [again, self.pauses_end(), self.reconciler.uplink_moves()];
                 return Ok(due.into_iter().flatten().min());
             }
-            let failed = self.node.apply(&steps, &look.actual).await;
+            let failed = self.reconciler.apply(&steps, &snapshot.actual).await;
             steps.retain(|step| !failed.iter().any(|it| it.steps.contains(step)));
             failures.extend(failed);
             if self.is_ready {
-                self.note(&look.findings, &steps, &changes);
+                self.note(&snapshot.findings, &steps, &changes);
             }
             changes = Changes::default();
-            self.remember(&look);
+            self.remember(&snapshot);
         }
         Ok(None)
     }
 
     /// Becomes the guard of a move once no other process is: where the guard is no unit of
     /// systemd's, nobody else starts one again.
-    fn stand_in(&mut self, look: &Look) {
-        let deadline = look.actual.moved.as_ref().and_then(Moved::deadline);
+    fn guard_move(&mut self, snapshot: &Snapshot) {
+        let deadline = snapshot.actual.moved.as_ref().and_then(Moved::deadline);
         let until = deadline.map(|deadline| deadline.until.clone());
         if let Some(until) = until.clone().filter(|_| until != self.guarded) {
-            self.guards.spawn(self.node.stand_in(until));
+            self.guards.spawn(self.reconciler.guard_move(until));
         }
-        let seen = look.actual.switch.uplink.as_ref();
-        let is_moved = seen.is_some_and(UplinkSeen::has_port);
+        let seen = snapshot.actual.switch.uplink.as_ref();
+        let is_moved = seen.is_some_and(ObservedUplink::has_port);
         self.record.nic(is_moved, until.is_some());
         self.guarded = until;
     }
 
     /// Remembers the plan's items that existed or could be created: nobody has removed one that was
     /// only waiting.
-    fn remember(&mut self, look: &Look) {
-        self.planned.retain(|item| look.plan.items.contains(item));
-        let made = look
+    fn remember(&mut self, snapshot: &Snapshot) {
+        self.planned
+            .retain(|item| snapshot.plan.items.contains(item));
+        let made = snapshot
             .findings
             .iter()
             .filter(|finding| !matches!(finding.state, State::Waits(_) | State::Foreign(_)));
@@ -278,13 +283,13 @@ impl Reconciler<'_> {
 
     /// Reports a failure once; it is retried soon.
     fn failed(&mut self, error: &NodeError) -> Instant {
-        self.say(false, format!("retrying: {error}"));
+        self.set_status(false, format!("retrying: {error}"));
         Instant::now() + RETRY
     }
 
     /// Reads what the API server says about this node's subnets and other nodes; returns what is
     /// wrong with what is not taken.
-    fn take_cluster(&mut self) -> Result<Option<SettingsError>, FollowError> {
+    fn read_cluster(&mut self) -> Result<Option<SettingsError>, FollowError> {
         match (&self.watch, &self.flags) {
             (Some(watch), Some(flags)) => flags.follow(&watch.cluster, &mut self.given),
             _ => Ok(None),
@@ -292,17 +297,17 @@ impl Reconciler<'_> {
     }
 
     fn missed_service(&self) -> Option<String> {
-        let (watch, settings) = (self.watch.as_ref()?, self.node.settings()?);
+        let (watch, settings) = (self.watch.as_ref()?, self.reconciler.settings()?);
         let missed = settings.missed_service(&watch.cluster)?;
         Some(missed.to_string())
     }
 
     /// Updates services from the cluster, and publishes the node; returns failures, as text.
-    async fn follow(&mut self, look: &Look, changes: &Changes) -> Vec<String> {
+    async fn follow(&mut self, snapshot: &Snapshot, changes: &Changes) -> Vec<String> {
         let Some(watch) = &self.watch else {
             return Vec::new();
         };
-        let Some(settings) = self.node.settings().cloned() else {
+        let Some(settings) = self.reconciler.settings().cloned() else {
             return Vec::new();
         };
         self.record.unreadable(watch.unread.total());
@@ -315,9 +320,9 @@ impl Reconciler<'_> {
             .node_subnets
             .iter()
             .chain(&settings.cluster_subnets);
-        let here = Here {
+        let here = LocalNode {
             node: settings.node_name.clone(),
-            addresses: look.actual.node_addresses(),
+            addresses: snapshot.actual.node_addresses(),
             pods: pods.copied().collect(),
         };
         match self.services.update(&watch.cluster, &here).await {
@@ -337,7 +342,7 @@ impl Reconciler<'_> {
         let Some(node) = watch.cluster.nodes.objects.get(&settings.node_name) else {
             return troubles;
         };
-        let wanted = announce::annotations(look, node);
+        let wanted = announce::annotations(snapshot, node);
         // Until the watch reports what was written, the Node looks as before.
         let announced = (node.clone(), wanted);
         if self.announced.as_ref() != Some(&announced) && self.writing.is_empty() {

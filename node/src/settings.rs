@@ -21,7 +21,7 @@ use podwire_ovs::client::{Remote, TlsKeys};
 use crate::GATEWAY;
 
 pub(crate) use args::{ApiArgs, PlaceArgs, SettingsArgs};
-pub(crate) use follow::{FollowError, Given};
+pub(crate) use follow::{ClusterSettings, FollowError};
 pub(crate) use hints::Hints;
 use nets::{check_apart, nets};
 pub(crate) use nets::{check_subnets, least_mtu};

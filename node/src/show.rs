@@ -6,18 +6,18 @@ use serde_json::{Value, json};
 
 use crate::diff::{Finding, Step};
 use crate::items::{State, Undo};
-use crate::look::Look;
 use crate::preflight::Preflight;
 use crate::record::Restored;
 use crate::role::Role;
+use crate::snapshot::Snapshot;
 
 /// What init would do, as a difference, with a verdict; and whether there is anything to do.
-pub(crate) fn plan(look: &Look, preflight: &Preflight) -> (String, bool) {
+pub(crate) fn plan(snapshot: &Snapshot, preflight: &Preflight) -> (String, bool) {
     let mut text = String::new();
     let mut changes = 0;
     let mut foreign = 0;
     let mut well = 0;
-    for Finding { item, state } in &look.findings {
+    for Finding { item, state } in &snapshot.findings {
         let line = match state {
             State::Well { .. } => {
                 well += 1;
@@ -39,19 +39,19 @@ pub(crate) fn plan(look: &Look, preflight: &Preflight) -> (String, bool) {
     if changes > 0 {
         text.push('\n');
     }
-    for line in &look.plan.verdict {
+    for line in &snapshot.plan.verdict {
         let _ = writeln!(text, "{line}");
     }
     for warning in &preflight.warnings {
         let _ = writeln!(text, "note: {warning}");
     }
-    for conflict in &look.plan.conflicts {
+    for conflict in &snapshot.plan.conflicts {
         let _ = writeln!(text, "! {conflict}");
     }
     for refusal in &preflight.refusals {
         let _ = writeln!(text, "! {refusal}");
     }
-    let refuses = !preflight.refusals.is_empty() || !look.plan.conflicts.is_empty();
+    let refuses = !preflight.refusals.is_empty() || !snapshot.plan.conflicts.is_empty();
     let verdict = match (foreign, changes) {
         _ if refuses => "init would refuse: see above".to_owned(),
         (_, 0) => format!("nothing to do: in sync, all {well} items"),
@@ -83,13 +83,13 @@ fn of(number: usize, what: &str) -> String {
 
 /// Each item and its state, and that of `podwire node run`, if it runs.
 pub(crate) fn items(
-    look: &Look,
+    snapshot: &Snapshot,
     journal: &[Undo],
     kept: &[Restored],
     run: Option<&Role>,
 ) -> String {
     let mut text = String::new();
-    for Finding { item, state } in &look.findings {
+    for Finding { item, state } in &snapshot.findings {
         let (word, detail) = words(state);
         let _ = match detail {
             _ if *state == State::Surplus => writeln!(text, "{word:<8} {}", item.identity()),
@@ -100,7 +100,7 @@ pub(crate) fn items(
     if let Some(run) = run {
         let _ = writeln!(text, "\nrun: {}", run.status);
     }
-    for conflict in &look.plan.conflicts {
+    for conflict in &snapshot.plan.conflicts {
         let _ = writeln!(text, "\nconflict: {conflict}");
     }
     let _ = writeln!(text, "\njournal: {}", of(journal.len(), "inverse"));
@@ -122,18 +122,23 @@ pub(crate) fn items(
 }
 
 /// The same for programs.
-pub(crate) fn json(look: &Look, journal: &[Undo], kept: &[Restored], run: Option<&Role>) -> Value {
-    let items = look.findings.iter().map(|Finding { item, state }| {
+pub(crate) fn json(
+    snapshot: &Snapshot,
+    journal: &[Undo],
+    kept: &[Restored],
+    run: Option<&Role>,
+) -> Value {
+    let items = snapshot.findings.iter().map(|Finding { item, state }| {
         let (word, detail) = words(state);
         let ours = !matches!(state, State::Well { ours: false } | State::Foreign(_));
         json!({"item": item.to_string(), "state": word, "detail": detail, "ours": ours})
     });
     json!({
         "items": items.collect::<Vec<_>>(),
-        "well": is_well(look, run),
-        "verdict": look.plan.verdict,
+        "well": is_well(snapshot, run),
+        "verdict": snapshot.plan.verdict,
         "run": run.map(|run| json!({"well": run.well, "status": run.status})),
-        "conflicts": look.plan.conflicts.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        "conflicts": snapshot.plan.conflicts.iter().map(ToString::to_string).collect::<Vec<_>>(),
         "journal": journal,
         "restored": kept,
         // Its former name, for one more release.
@@ -142,9 +147,9 @@ pub(crate) fn json(look: &Look, journal: &[Undo], kept: &[Restored], run: Option
 }
 
 /// Whether everything is as planned, also what only `podwire node run` knows about: services.
-pub(crate) fn is_well(look: &Look, run: Option<&Role>) -> bool {
-    let mut states = look.findings.iter().map(|finding| &finding.state);
-    look.plan.conflicts.is_empty()
+pub(crate) fn is_well(snapshot: &Snapshot, run: Option<&Role>) -> bool {
+    let mut states = snapshot.findings.iter().map(|finding| &finding.state);
+    snapshot.plan.conflicts.is_empty()
         && states.all(|state| matches!(state, State::Well { .. }))
         && run.is_none_or(|run| run.well)
 }

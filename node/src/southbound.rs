@@ -67,7 +67,7 @@ impl Chassis {
 
 /// A row of the southbound `Encap`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct EndSeen {
+pub(crate) struct ObservedEnd {
     pub(crate) uuid: Uuid,
     pub(crate) chassis: String,
     pub(crate) ip: String,
@@ -93,9 +93,9 @@ pub(crate) fn follow(remotes: &str, tls: Option<TlsKeys>) -> Result<Client, Remo
 }
 
 /// The chassis' tunnel ends, as a client of [`follow`] knows them.
-pub(crate) fn ends(client: &Client) -> Vec<EndSeen> {
+pub(crate) fn ends(client: &Client) -> Vec<ObservedEnd> {
     client.read(|db| {
-        let rows = db.rows(ENCAP).map(|row| EndSeen {
+        let rows = db.rows(ENCAP).map(|row| ObservedEnd {
             uuid: row.uuid(),
             chassis: row.str("chassis_name").unwrap_or_default().to_owned(),
             ip: row.str("ip").unwrap_or_default().to_owned(),
@@ -126,7 +126,7 @@ const PORT: &str = "dst_port";
 
 /// A machine of the network in the southbound database.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct ChassisSeen {
+pub(crate) struct ObservedChassis {
     pub(crate) chassis: String,
     pub(crate) host: String,
 }
@@ -138,7 +138,7 @@ pub(crate) async fn same_chassis(
     tls: Option<TlsKeys>,
     chassis: &str,
     ips: &[IpAddr],
-) -> Result<(Option<ChassisSeen>, Vec<(IpAddr, ChassisSeen)>), String> {
+) -> Result<(Option<ObservedChassis>, Vec<(IpAddr, ObservedChassis)>), String> {
     let ask = |client: Client| {
         let (chassis, ips) = (chassis.to_owned(), ips.to_vec());
         async move { ask(&client, &chassis, &ips, Instant::now() + LIMIT).await }.boxed()
@@ -196,7 +196,7 @@ async fn ask(
     chassis: &str,
     ips: &[IpAddr],
     deadline: Instant,
-) -> Result<(Option<ChassisSeen>, Vec<(IpAddr, ChassisSeen)>), TransactError> {
+) -> Result<(Option<ObservedChassis>, Vec<(IpAddr, ObservedChassis)>), TransactError> {
     let columns = &["name", "hostname"];
     let mut first = Transaction::new();
     let same = first
@@ -220,14 +220,14 @@ async fn ask(
         }
     }
     let hosts = client.transact(&second, deadline).await?;
-    let chassis_seen = |row: &SelectedRow| ChassisSeen {
+    let chassis_seen = |row: &SelectedRow| ObservedChassis {
         chassis: text(row, "name"),
         host: text(row, "hostname"),
     };
     let holders = holders.into_iter().map(|(ip, chassis, index)| {
         let host = hosts.rows(index).first().map(|row| text(row, "hostname"));
         let host = host.unwrap_or_default();
-        (ip, ChassisSeen { chassis, host })
+        (ip, ObservedChassis { chassis, host })
     });
     Ok((
         found.rows(same).first().map(chassis_seen),

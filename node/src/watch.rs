@@ -8,7 +8,7 @@ use podwire_cluster::service::{Service, Slice};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use crate::cluster::{ApiNode, Change, Cluster};
+use crate::cluster::{ApiChange, ApiNode, Cluster};
 use crate::settings::Mode;
 
 /// The number of queued changes.
@@ -22,7 +22,7 @@ pub(crate) struct Watch {
     pub(crate) unread: Unread,
     /// Posts Events of this node.
     pub(crate) events: Poster,
-    changes: mpsc::Receiver<Change>,
+    changes: mpsc::Receiver<ApiChange>,
     _tasks: JoinSet<()>,
 }
 
@@ -49,9 +49,9 @@ impl Watch {
         let follow = Follow {
             name: |node| node.name.clone(),
             reduce: |node| Some(ApiNode::from(node)),
-            change: Change::Node,
-            unreadable: Some(|_, _| Change::Unreadable),
-            listed: Change::NodesListed,
+            change: ApiChange::Node,
+            unreadable: Some(|_, _| ApiChange::Unreadable),
+            listed: ApiChange::NodesListed,
             absent: None,
         };
         let nodes = Objects::new(access.clone(), Selection::default()).into_stream();
@@ -60,9 +60,9 @@ impl Watch {
             let follow = Follow {
                 name: |it| (it.namespace.as_str().into(), it.name.as_str().into()),
                 reduce: Service::of,
-                change: Change::Service,
-                unreadable: Some(|_, _| Change::Unreadable),
-                listed: Change::ServicesListed,
+                change: ApiChange::Service,
+                unreadable: Some(|_, _| ApiChange::Unreadable),
+                listed: ApiChange::ServicesListed,
                 absent: None,
             };
             let services = Objects::new(access.clone(), Selection::default()).into_stream();
@@ -70,9 +70,9 @@ impl Watch {
             let follow = Follow {
                 name: |it| (it.namespace.as_str().into(), it.name.as_str().into()),
                 reduce: Slice::of,
-                change: Change::Slice,
-                unreadable: Some(|_, _| Change::Unreadable),
-                listed: Change::SlicesListed,
+                change: ApiChange::Slice,
+                unreadable: Some(|_, _| ApiChange::Unreadable),
+                listed: ApiChange::SlicesListed,
                 absent: None,
             };
             let slices = podwire_cluster::endpoint_slices(access.clone());
@@ -96,9 +96,9 @@ impl Watch {
             let Some(change) = self.changes.recv().await else {
                 return std::future::pending().await;
             };
-            is_new = self.cluster.take(change);
+            is_new = self.cluster.apply(change);
             while let Ok(change) = self.changes.try_recv() {
-                is_new |= self.cluster.take(change);
+                is_new |= self.cluster.apply(change);
             }
         }
     }

@@ -14,14 +14,15 @@ use super::in_use::in_use;
 use super::uplink::immovable;
 use crate::LINKS;
 use crate::items::{
-    Actual, AddressSeen, ByDoorSeen, LinkSeen, NeighbourSeen, RouteSeen, is_by_door,
+    Actual, ObservedAddress, ObservedByDoor, ObservedLink, ObservedNeighbour, ObservedRoute,
+    is_by_door,
 };
-use crate::moved::Held;
+use crate::moved::NicConfig;
 use crate::networkd::{self, Managed};
 
 impl Actual {
     /// With what is on the links that `holds` names.
-    pub(super) async fn see_kernel(
+    pub(super) async fn read_kernel(
         &mut self,
         handle: &Handle,
         holds: &[String],
@@ -30,10 +31,10 @@ impl Actual {
         let dump = Dump::read(handle).await?;
         let names = dump.names();
         self.in_use = in_use(&dump, &names);
-        self.links = dump.links.iter().filter_map(LinkSeen::of).collect();
+        self.links = dump.links.iter().filter_map(ObservedLink::of).collect();
         let addresses = dump.addresses.iter();
         self.addresses = addresses
-            .filter_map(|message| AddressSeen::of(message, names.get(&message.header.index)?))
+            .filter_map(|message| ObservedAddress::of(message, names.get(&message.header.index)?))
             .collect();
         let mut held: BTreeMap<u32, &String> = holds
             .iter()
@@ -59,8 +60,8 @@ impl Actual {
             neighbours = listed.map_err(failed("neighbours"))?;
         }
         for (index, name) in held {
-            let held = Held::of(&dump, &neighbours, index, name);
-            let managed = Managed::look(index);
+            let held = NicConfig::of(&dump, &neighbours, index, name);
+            let managed = Managed::of_link(index);
             let reasons = immovable(&held, name, &dump.routes, index, managed.is_some());
             self.managed.extend(managed.map(|it| (name.clone(), it)));
             self.immovable.insert(name.clone(), reasons);
@@ -68,13 +69,13 @@ impl Actual {
         }
         self.tells_networkd = networkd::is_told();
         let routes = dump.routes.into_iter();
-        let routes: Vec<RouteSeen> = routes
-            .filter_map(|message| RouteSeen::of(message, |index| names.get(&index).cloned()))
+        let routes: Vec<ObservedRoute> = routes
+            .filter_map(|message| ObservedRoute::of(message, |index| names.get(&index).cloned()))
             .collect();
         let (by_door, routes): (Vec<_>, Vec<_>) = routes.into_iter().partition(is_by_door);
-        self.by_door = ByDoorSeen::of(&dump.rules, by_door);
+        self.by_door = ObservedByDoor::of(&dump.rules, by_door);
         let defaults = routes.iter();
-        let mut defaults: Vec<&RouteSeen> = defaults
+        let mut defaults: Vec<&ObservedRoute> = defaults
             .filter(|route| route.destination.prefix_len() == 0 && route.is_unicast())
             .collect();
         // IPv4 first, as in kubelet's choice of the node's address.
@@ -85,7 +86,7 @@ impl Actual {
         self.routes = routes;
         let of_links = neighbours.iter().filter_map(|message| {
             let (_, link) = own.iter().find(|(at, _)| *at == message.header.ifindex)?;
-            NeighbourSeen::of(message, link)
+            ObservedNeighbour::of(message, link)
         });
         self.neighbours = of_links.collect();
         self.has_ipv6 = Path::new("/proc/sys/net/ipv6").exists();

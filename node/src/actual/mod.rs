@@ -13,7 +13,7 @@ use podwire_ovs::client::Client;
 use crate::DOOR;
 use crate::firewall;
 use crate::firewalld::{Firewalld, Rule};
-use crate::items::{Actual, TableSeen, Tables, read_sysctl};
+use crate::items::{Actual, ObservedTable, Tables, read_sysctl};
 use crate::moved::Moved;
 use crate::nft::{self, NftError};
 
@@ -51,7 +51,7 @@ impl Actual {
             ..Self::default()
         };
         let links = [moved.nic.clone(), moved.bridge.clone()];
-        actual.see_kernel(handle, &links).await?;
+        actual.read_kernel(handle, &links).await?;
         Ok(actual)
     }
 
@@ -73,10 +73,10 @@ impl Actual {
         let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
         actual.boot = boot.unwrap_or_default().trim().to_owned();
         actual.units = UNITS.iter().filter_map(|name| unit(name)).collect();
-        actual.see_kernel(handle, holds).await?;
+        actual.read_kernel(handle, holds).await?;
         let uplink = interface.or(actual.default_link.as_deref());
         if let Some(firewalld) = firewalld {
-            actual.firewalld = firewalld.look(uplink.unwrap_or_default()).await;
+            actual.firewalld = firewalld.observe(uplink.unwrap_or_default()).await;
         }
         actual.accept_ra =
             uplink.and_then(|link| read_sysctl(&format!("net/ipv6/conf/{link}/accept_ra")).ok());
@@ -89,14 +89,14 @@ impl Actual {
     }
 
     /// Reads these values below /proc/sys.
-    pub(crate) fn see_sysctls(&mut self, paths: &[&str]) {
+    pub(crate) fn read_sysctls(&mut self, paths: &[&str]) {
         let paths = paths.iter().copied();
         let seen = paths.filter_map(|path| Some((path.to_owned(), read_sysctl(path).ok()?)));
         self.sysctls = seen.collect();
     }
 
     /// Queries firewalld for these rules.
-    pub(crate) async fn see_rules(
+    pub(crate) async fn read_rules(
         &mut self,
         firewalld: Option<&Firewalld>,
         rules: &BTreeSet<Rule>,
@@ -114,7 +114,7 @@ impl Actual {
     }
 
     /// Reads these files.
-    pub(crate) fn see_files(&mut self, paths: Vec<String>) {
+    pub(crate) fn read_files(&mut self, paths: Vec<String>) {
         let files = paths.into_iter();
         let seen =
             files.filter_map(|path| Some((path.clone(), std::fs::read_to_string(path).ok()?)));
@@ -131,7 +131,7 @@ async fn tables(actual: &Actual) -> Result<Tables, NftError> {
         .filter(|it| there.contains(*it))
     {
         if let Some(listed) = nft::list(name).await? {
-            tables.insert(name, TableSeen::of(&listed, actual.index(DOOR)));
+            tables.insert(name, ObservedTable::of(&listed, actual.index(DOOR)));
         }
     }
     let services = there.iter().any(|it| it.starts_with(nft::SERVICES));

@@ -5,7 +5,8 @@ use podwire_ovs::replica::TableSpec;
 use podwire_ovs::vswitch;
 
 use crate::items::{
-    BridgeSeen, PortSeen, SslSeen, SwitchSeen, TunnelSeen, UplinkSeen, keys_seen, strings,
+    ObservedBridge, ObservedPort, ObservedSsl, ObservedSwitch, ObservedTunnel, ObservedUplink,
+    keys_seen, strings,
 };
 use crate::southbound;
 
@@ -40,21 +41,23 @@ pub(crate) fn tables() -> Vec<TableSpec> {
 }
 
 /// podwire's part of Open vSwitch's database, from the replica.
-pub(crate) fn switch(client: &Client, southbound: Option<&Client>) -> SwitchSeen {
+pub(crate) fn switch(client: &Client, southbound: Option<&Client>) -> ObservedSwitch {
     let mut seen = client.read(|db| {
         let root = db.rows("Open_vSwitch").next();
         let (keys, owned) = root.as_ref().map(keys_seen).unwrap_or_default();
         let bridges = db.rows("Bridge");
-        SwitchSeen {
+        ObservedSwitch {
             root: root.map(|row| row.uuid()),
-            bridges: bridges.filter_map(|row| BridgeSeen::of(db, &row)).collect(),
-            tunnels: TunnelSeen::all(db),
-            uplink: UplinkSeen::find(db),
-            ssl: db.rows("SSL").next().map(|row| SslSeen::of(&row)),
-            ports: PortSeen::all(db),
+            bridges: bridges
+                .filter_map(|row| ObservedBridge::of(db, &row))
+                .collect(),
+            tunnels: ObservedTunnel::all(db),
+            uplink: ObservedUplink::find(db),
+            ssl: db.rows("SSL").next().map(|row| ObservedSsl::of(&row)),
+            ports: ObservedPort::all(db),
             keys,
             owned,
-            ..SwitchSeen::default()
+            ..ObservedSwitch::default()
         }
     });
     seen.answers = client.state() == State::Synced;

@@ -13,12 +13,12 @@ use netlink_packet_route::rule::{RuleAttribute, RuleMessage};
 use super::dump::Dump;
 use super::in_use::{gateway, table};
 use crate::items::destination;
-use crate::moved::{Held, is_leased};
+use crate::moved::{NicConfig, is_leased};
 
 /// linux/rtnetlink.h: RT_TABLE_LOCAL.
 const TABLE_LOCAL: u32 = 255;
 
-impl Held {
+impl NicConfig {
     /// What a link has, in the kernel's order.
     pub(super) fn of(dump: &Dump, neighbours: &[NeighbourMessage], index: u32, name: &str) -> Self {
         let addresses = dump.addresses.iter();
@@ -53,7 +53,7 @@ impl Held {
 }
 
 /// The gateways of default routes.
-pub(crate) fn gateways(held: &Held) -> Vec<IpAddr> {
+pub(crate) fn gateways(held: &NicConfig) -> Vec<IpAddr> {
     let defaults = held.routes.iter().filter(|route| {
         route.header.kind == RouteType::Unicast && route.header.destination_prefix_length == 0
     });
@@ -119,7 +119,7 @@ fn names(rule: &RuleMessage, link: &str) -> bool {
 /// Why what a link has can't be moved, each as text. `renews` says whether a network manager renews
 /// on another link what has a lifetime.
 pub(crate) fn immovable(
-    held: &Held,
+    held: &NicConfig,
     link: &str,
     all: &[RouteMessage],
     index: u32,

@@ -143,7 +143,7 @@ impl Machine {
         guard::check(&places)?;
         let bridge = &moved.bridge;
         let index = actual.index(bridge).unwrap_or_default();
-        for ip in gateways(&moved.had) {
+        for ip in gateways(&moved.config) {
             self.ask_gateway(bridge, index, ip).await?;
         }
         if let Some(api) = self.moving.api.clone() {

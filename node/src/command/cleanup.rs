@@ -8,9 +8,9 @@ use podwire_daemon::settings::node_name;
 
 use super::{Failure, ended, hold, report, say};
 use crate::announce;
-use crate::keep::Node;
-use crate::look::Goal;
+use crate::reconcile::Reconciler;
 use crate::settings::{ApiArgs, PlaceArgs};
+use crate::snapshot::Goal;
 
 #[derive(Debug, Args)]
 pub(super) struct CleanupArgs {
@@ -49,10 +49,10 @@ impl CleanupArgs {
         };
         let places = self.places.check()?;
         let journal = hold(&places, self.wait, pin!(ended()?)).await?;
-        let mut node = Node::with_journal(goal, &places, journal).await?;
-        let chassis = node.look().await?.actual.switch.chassis();
-        let done = node.cleanup(self.force).await?;
-        report(&done, &node)?;
+        let mut reconciler = Reconciler::with_journal(goal, &places, journal).await?;
+        let chassis = reconciler.snapshot().await?.actual.switch.chassis();
+        let done = reconciler.cleanup(self.force).await?;
+        report(&done, &reconciler)?;
         if let Some(client) = client {
             let withdrawn = announce::withdraw(&client, &name).await;
             let count = withdrawn.map_err(Failure::Withdraw)?;

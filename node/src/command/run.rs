@@ -17,8 +17,8 @@ use tokio::net::UnixStream;
 use tokio::task::JoinSet;
 
 use super::{Failure, Surroundings, Wanted, ended, hold};
-use crate::keep::Node;
 use crate::privileges::privileges;
+use crate::reconcile::Reconciler;
 use crate::record::Record;
 use crate::run;
 use crate::watch::Watch;
@@ -122,8 +122,8 @@ impl RunArgs {
         };
         let mut stop = pin!(stop);
         let journal = hold(&places, self.standby, stop.as_mut()).await?;
-        let node = Node::with_journal(goal, &places, journal).await?;
-        run::run(node, record, watch, surroundings, stop).await?;
+        let reconciler = Reconciler::with_journal(goal, &places, journal).await?;
+        run::run(reconciler, record, watch, surroundings, stop).await?;
         Ok(ExitCode::SUCCESS)
     }
 }

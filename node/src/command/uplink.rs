@@ -12,8 +12,8 @@ use super::{Failure, Surroundings, say};
 use crate::apply::Moving;
 use crate::guard;
 use crate::journal::Journal;
-use crate::keep::{Mover, NodeError, Watch};
 use crate::moved::{self, Lock, Moved};
+use crate::reconcile::{Guard, NodeError, Rollback};
 use crate::settings::{PlaceArgs, Places};
 
 /// A move that awaits confirmation, or none.
@@ -68,28 +68,28 @@ impl UplinkArgs {
     pub(super) async fn confirm(self) -> Result<ExitCode, Failure> {
         let places = self.places.check()?;
         read(&places)?;
-        let mut mover = Mover::open(&places).await?;
+        let mut rollback = Rollback::open(&places).await?;
         let _lock = lock(&places).await?;
         let moved = read(&places)?;
         let text = format!("{} stays in {}\n", moved.nic, moved.bridge);
-        mover.confirm(moved).await?;
+        rollback.confirm(moved).await?;
         say(&text)?;
         Ok(ExitCode::SUCCESS)
     }
 
     pub(super) async fn rollback(self) -> Result<ExitCode, Failure> {
         let places = self.places.check()?;
-        let mut mover = Mover::open(&places).await?;
+        let mut rollback = Rollback::open(&places).await?;
         let held = Moved::read(&places.directory).map_err(NodeError::from)?;
         let _lock = lock(&places).await?;
         let recorded = held.filter(Moved::is_there);
         // After a boot, the rows of Open vSwitch are all that is left.
-        let Some(moved) = recorded.or_else(|| mover.left_over()) else {
+        let Some(moved) = recorded.or_else(|| rollback.left_over()) else {
             Moved::forget(&places.directory).map_err(NodeError::from)?;
             return Err(Failure::NothingMoved);
         };
         let text = format!("moved {} out of {}\n", moved.nic, moved.bridge);
-        mover.back(moved, "`podwire node rollback`").await?;
+        rollback.back(moved, "`podwire node rollback`").await?;
         say(&text)?;
         Ok(ExitCode::SUCCESS)
     }
@@ -105,11 +105,11 @@ impl GuardArgs {
         let places = self.places.check()?;
         let guard = moved::wait_for_guard(&places.directory).await;
         let guard = guard.map_err(NodeError::from)?;
-        let watch = Watch::open(&places, &self.until, guard).await?;
+        let guard = Guard::open(&places, &self.until, guard).await?;
         surroundings.manager.notify("READY=1");
         // Whoever forked it waits for this; a unit's output is the journal.
         say(&format!("{}\n", guard::ARMED))?;
-        watch.run().await?;
+        guard.run().await?;
         Ok(ExitCode::SUCCESS)
     }
 }
@@ -136,7 +136,7 @@ pub(super) fn awaited(places: &Places) -> Result<Option<String>, Failure> {
 }
 
 /// The journal is for others' items: it is read alone.
-impl Mover {
+impl Rollback {
     async fn open(places: &Places) -> Result<Self, Failure> {
         let journal = Journal::read(&places.directory).map_err(NodeError::from)?;
         Ok(Self::with_journal(places, journal).await?)

@@ -5,40 +5,40 @@ use std::collections::BTreeMap;
 use podwire_ovs::client::TlsKeys;
 use podwire_ovs::value::Uuid;
 
-use super::address::AddressSeen;
-use super::bridge::BridgeSeen;
-use super::by_door::ByDoorSeen;
+use super::address::ObservedAddress;
+use super::bridge::ObservedBridge;
+use super::by_door::ObservedByDoor;
 use super::key::Owned;
-use super::link::LinkSeen;
-use super::neighbour::NeighbourSeen;
-use super::port::PortSeen;
-use super::route::RouteSeen;
-use super::ssl::SslSeen;
-use super::table::TableSeen;
-use super::tunnel::TunnelSeen;
-use super::uplink::UplinkSeen;
-use crate::firewalld::FirewalldSeen;
-use crate::moved::{Held, Moved};
+use super::link::ObservedLink;
+use super::neighbour::ObservedNeighbour;
+use super::port::ObservedPort;
+use super::route::ObservedRoute;
+use super::ssl::ObservedSsl;
+use super::table::ObservedTable;
+use super::tunnel::ObservedTunnel;
+use super::uplink::ObservedUplink;
+use crate::firewalld::ObservedFirewalld;
+use crate::moved::{Moved, NicConfig};
 use crate::networkd::Managed;
 use crate::overlap::InUse;
-use crate::southbound::{Chassis, EndSeen};
+use crate::southbound::{Chassis, ObservedEnd};
 
 /// The actual state.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Actual {
     /// podwire's part of Open vSwitch's database.
-    pub(crate) switch: SwitchSeen,
+    pub(crate) switch: ObservedSwitch,
     /// Number of pods' ports.
     pub(crate) pods: usize,
     /// Links by name.
-    pub(crate) links: BTreeMap<String, LinkSeen>,
-    pub(crate) addresses: Vec<AddressSeen>,
+    pub(crate) links: BTreeMap<String, ObservedLink>,
+    pub(crate) addresses: Vec<ObservedAddress>,
     /// Those of podwire's links.
-    pub(crate) neighbours: Vec<NeighbourSeen>,
+    pub(crate) neighbours: Vec<ObservedNeighbour>,
     /// Those in table main, and podwire's in any table.
-    pub(crate) routes: Vec<RouteSeen>,
+    pub(crate) routes: Vec<ObservedRoute>,
     /// What the kernel has on the links of the gateway bridge, by their names; empty without one.
-    pub(crate) held: BTreeMap<String, Held>,
+    pub(crate) held: BTreeMap<String, NicConfig>,
     /// Why what they have can't be moved.
     pub(crate) immovable: BTreeMap<String, Vec<String>>,
     /// Those of them that systemd-networkd configures.
@@ -54,7 +54,7 @@ pub(crate) struct Actual {
     /// The links of all default routes, the preferred one first.
     pub(crate) default_links: Vec<String>,
     /// The way by the door.
-    pub(crate) by_door: ByDoorSeen,
+    pub(crate) by_door: ObservedByDoor,
     /// Whether nftables can change what a link sends.
     pub(crate) has_egress: bool,
     /// Whether the kernel has IPv6.
@@ -72,9 +72,9 @@ pub(crate) struct Actual {
     /// Files by path: those requested, if they exist.
     pub(crate) files: BTreeMap<String, String>,
     /// firewalld's state; None if it does not run.
-    pub(crate) firewalld: Option<FirewalldSeen>,
+    pub(crate) firewalld: Option<ObservedFirewalld>,
     /// podwire's nftables tables by name, as far as they exist.
-    pub(crate) tables: BTreeMap<&'static str, TableSeen>,
+    pub(crate) tables: BTreeMap<&'static str, ObservedTable>,
     /// The digests of the tables as podwire has written them, if they are recorded.
     pub(crate) recorded_tables: BTreeMap<&'static str, String>,
     /// Whether the table of services exists.
@@ -83,7 +83,7 @@ pub(crate) struct Actual {
 
 /// podwire's part of Open vSwitch's database.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct SwitchSeen {
+pub(crate) struct ObservedSwitch {
     /// Whether the database answers; otherwise this is its last known state.
     pub(crate) answers: bool,
     /// The row of `Open_vSwitch`.
@@ -99,22 +99,22 @@ pub(crate) struct SwitchSeen {
     /// The content of /etc/openvswitch/system-id.conf, or else the key.
     pub(crate) system_id: Option<String>,
     /// Its TLS keys.
-    pub(crate) ssl: Option<SslSeen>,
+    pub(crate) ssl: Option<ObservedSsl>,
     /// Bridges by name.
-    pub(crate) bridges: BTreeMap<String, BridgeSeen>,
+    pub(crate) bridges: BTreeMap<String, ObservedBridge>,
     /// The tunnel ends of chassis in the southbound database; None if it does not answer or is not
     /// queried.
-    pub(crate) ends: Option<Vec<EndSeen>>,
+    pub(crate) ends: Option<Vec<ObservedEnd>>,
     /// Ports with the names of podwire's links to the network, by their names.
-    pub(crate) ports: BTreeMap<&'static str, PortSeen>,
+    pub(crate) ports: BTreeMap<&'static str, ObservedPort>,
     /// The gateway bridge and its NIC.
-    pub(crate) uplink: Option<UplinkSeen>,
+    pub(crate) uplink: Option<ObservedUplink>,
     /// Ports on the tunnel bridge that have podwire's mark, by name.
-    pub(crate) tunnels: BTreeMap<String, TunnelSeen>,
+    pub(crate) tunnels: BTreeMap<String, ObservedTunnel>,
 }
 
 /// podwire's nftables tables, and whether that of services exists.
-pub(crate) type Tables = (BTreeMap<&'static str, TableSeen>, bool);
+pub(crate) type Tables = (BTreeMap<&'static str, ObservedTable>, bool);
 
 impl Actual {
     /// A key of the switch that podwire did not set.
@@ -127,7 +127,7 @@ impl Actual {
     }
 }
 
-impl SwitchSeen {
+impl ObservedSwitch {
     /// The keys that ovn-controller uses.
     pub(crate) fn tls(&self) -> Option<TlsKeys> {
         self.ssl.as_ref().map(|ssl| ssl.keys.clone())

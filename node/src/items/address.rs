@@ -20,7 +20,7 @@ use crate::{DOOR, LINK, PROTOCOL};
 pub(crate) struct Address(pub(crate) IpNet);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct AddressSeen {
+pub(crate) struct ObservedAddress {
     pub(crate) link: String,
     pub(crate) address: IpNet,
     pub(crate) ours: bool,
@@ -30,7 +30,7 @@ pub(crate) struct AddressSeen {
     pub(crate) global: bool,
 }
 
-impl AddressSeen {
+impl ObservedAddress {
     /// An address of the link with this name.
     pub(crate) fn of(message: &AddressMessage, link: &str) -> Option<Self> {
         let attributes = message.attributes.iter();

@@ -29,7 +29,7 @@ pub(crate) struct Bridge {
 
 /// A row of `Bridge` with its local port's `Interface`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct BridgeSeen {
+pub(crate) struct ObservedBridge {
     pub(super) uuid: Uuid,
     pub(crate) datapath: String,
     mac: Option<String>,
@@ -39,7 +39,7 @@ pub(crate) struct BridgeSeen {
     ours: bool,
 }
 
-impl BridgeSeen {
+impl ObservedBridge {
     /// A bridge and its name.
     pub(crate) fn of(db: &Db, row: &Row<'_>) -> Option<(String, Self)> {
         let name = row.str("name")?;

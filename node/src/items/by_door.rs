@@ -13,7 +13,7 @@ use rtnetlink::{AddressMessageBuilder, RouteMessageBuilder};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Actual, CHANGE, Change, Item, Kind, NEW, REPLACE, RouteSeen, State, View, link, request,
+    Actual, CHANGE, Change, Item, Kind, NEW, ObservedRoute, REPLACE, State, View, link, request,
 };
 use crate::firewall::{self, BY_DOOR};
 use crate::{DOOR, PROTOCOL};
@@ -35,13 +35,13 @@ pub(crate) struct ByDoor {
 
 /// What there is of it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct ByDoorSeen {
+pub(crate) struct ObservedByDoor {
     rules: Vec<RuleMessage>,
-    routes: Vec<RouteSeen>,
+    routes: Vec<ObservedRoute>,
 }
 
-impl ByDoorSeen {
-    pub(crate) fn of(rules: &[RuleMessage], routes: Vec<RouteSeen>) -> Self {
+impl ObservedByDoor {
+    pub(crate) fn of(rules: &[RuleMessage], routes: Vec<ObservedRoute>) -> Self {
         let rules = rules.iter().filter(|rule| is_to_door(rule));
         Self {
             rules: rules.cloned().collect(),
@@ -56,7 +56,7 @@ pub(crate) fn is_to_door(rule: &RuleMessage) -> bool {
 }
 
 /// Whether a route of podwire's is in the table.
-pub(crate) fn is_by_door(route: &RouteSeen) -> bool {
+pub(crate) fn is_by_door(route: &ObservedRoute) -> bool {
     route.table == TABLE
 }
 
@@ -137,7 +137,7 @@ impl ByDoor {
         rules.filter(move |rule| rule.header.family == self.family())
     }
 
-    fn routes(self, actual: &Actual) -> impl Iterator<Item = &RouteSeen> {
+    fn routes(self, actual: &Actual) -> impl Iterator<Item = &ObservedRoute> {
         let routes = actual.by_door.routes.iter();
         routes.filter(move |route| route.destination.addr().is_ipv4() == self.v4)
     }
@@ -152,7 +152,7 @@ impl ByDoor {
             && attributes.all(|it| rule.attributes.contains(it))
     }
 
-    fn is_route(self, seen: &RouteSeen) -> bool {
+    fn is_route(self, seen: &ObservedRoute) -> bool {
         seen.destination == self.destination()
             && seen.is_unicast()
             && seen.via == Some(self.via())

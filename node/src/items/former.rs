@@ -5,7 +5,7 @@ use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::route::{RouteAttribute, RouteFlags, RouteMessage, RouteNextHopFlags};
 use serde::{Deserialize, Serialize};
 
-use super::{Actual, Change, Item, Kind, NEW, RouteSeen, State, Undo, View, request};
+use super::{Actual, Change, Item, Kind, NEW, ObservedRoute, State, Undo, View, request};
 use crate::wire;
 
 /// A route of somebody else's, in table main.
@@ -20,7 +20,7 @@ pub(crate) struct Former {
 }
 
 impl Former {
-    pub(super) fn of(seen: &RouteSeen) -> Self {
+    pub(super) fn of(seen: &ObservedRoute) -> Self {
         Self {
             destination: seen.destination,
             link: seen.link.clone().unwrap_or_default(),

@@ -10,7 +10,7 @@ use podwire_ovs::vswitch::StringMap;
 use serde::{Deserialize, Serialize};
 
 use super::rows::{Columns, strings};
-use super::{Actual, Change, Item, Kind, State, SwitchSeen, Undo, View};
+use super::{Actual, Change, Item, Kind, ObservedSwitch, State, Undo, View};
 use crate::{CONFIG, FIREWALLD, MAPPING, MARK};
 
 /// A key of the switch's own `external_ids`, an entry of its bridge mappings, or a key of its
@@ -86,7 +86,7 @@ pub(crate) const ENCAP_IP: &str = "ovn-encap-ip";
 pub(crate) const PROBE: &str = "ovn-remote-probe-interval";
 pub(crate) const SOON: &str = "5000";
 
-impl SwitchSeen {
+impl ObservedSwitch {
     /// Whether the southbound database has other addresses of this chassis' tunnels than these; if
     /// it does not say, whether podwire has changed them and has not seen them there since.
     pub(crate) fn is_unregistered(&self, ips: &str) -> bool {
@@ -194,7 +194,7 @@ impl Kind for Key {
 /// The transaction for some changes, which updates podwire's keys in the row's mark and in `owned`.
 pub(crate) fn transaction(
     changes: &[KeyChange],
-    switch: &SwitchSeen,
+    switch: &ObservedSwitch,
     owned: &mut Owned,
 ) -> Option<Transaction> {
     let root = switch.root?;

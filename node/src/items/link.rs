@@ -13,7 +13,7 @@ use crate::{DOOR, LINK, TUNNEL, mac};
 pub(crate) struct LinkUp(pub(crate) String);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct LinkSeen {
+pub(crate) struct ObservedLink {
     pub(crate) index: u32,
     pub(crate) up: bool,
     pub(crate) mtu: u32,
@@ -28,7 +28,7 @@ pub(crate) struct LinkSeen {
     pub(crate) below: Option<u32>,
 }
 
-impl LinkSeen {
+impl ObservedLink {
     /// A link and its name.
     pub(crate) fn of(message: &LinkMessage) -> Option<(String, Self)> {
         let mut name = None;

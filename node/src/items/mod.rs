@@ -33,29 +33,29 @@ use netlink_packet_route::RouteNetlinkMessage;
 use podwire_ovs::transact::Transaction;
 use serde::{Deserialize, Serialize};
 
-pub(crate) use actual::{Actual, SwitchSeen, Tables};
-pub(crate) use address::{Address, AddressSeen};
+pub(crate) use actual::{Actual, ObservedSwitch, Tables};
+pub(crate) use address::{Address, ObservedAddress};
 pub(crate) use adopted::Adopted;
-pub(crate) use bridge::{Bridge, BridgeSeen};
-pub(crate) use by_door::{ByDoor, ByDoorSeen, is_by_door, is_to_door};
+pub(crate) use bridge::{Bridge, ObservedBridge};
+pub(crate) use by_door::{ByDoor, ObservedByDoor, is_by_door, is_to_door};
 pub(crate) use file::File;
 pub(crate) use former::Former;
 pub(crate) use key::{
     Claim, ENCAP_IP, Key, KeyChange, Own, Owned, PROBE, SOON, seen as keys_seen,
     transaction as keys_transaction,
 };
-pub(crate) use link::{LinkSeen, LinkUp};
-pub(crate) use neighbour::{Neighbour, NeighbourSeen};
-pub(crate) use port::{Port, PortSeen};
-pub(crate) use route::{Route, RouteSeen, destination, ip};
+pub(crate) use link::{LinkUp, ObservedLink};
+pub(crate) use neighbour::{Neighbour, ObservedNeighbour};
+pub(crate) use port::{ObservedPort, Port};
+pub(crate) use route::{ObservedRoute, Route, destination, ip};
 pub(crate) use rows::strings;
 pub(crate) use services::Services;
-pub(crate) use ssl::{Ssl, SslSeen};
+pub(crate) use ssl::{ObservedSsl, Ssl};
 pub(crate) use sysctl::{CONNTRACK_BUCKETS, Sysctl, read_sysctl};
-pub(crate) use table::TableSeen;
-pub(crate) use tunnel::{Tunnel, TunnelSeen};
+pub(crate) use table::ObservedTable;
+pub(crate) use tunnel::{ObservedTunnel, Tunnel};
 pub(crate) use tunnel_port::TunnelPort;
-pub(crate) use uplink::{BOOT_FILE, Fleeting, Uplink, UplinkSeen};
+pub(crate) use uplink::{BOOT_FILE, ManagedConfig, ObservedUplink, Uplink};
 
 use crate::DOOR;
 use crate::firewall::Table;
@@ -323,7 +323,7 @@ pub(crate) enum Change {
     /// None: it waits until systemd-networkd has begun to configure the link with this index.
     Managed(u32),
     /// None: it waits until a network manager has renewed all of this.
-    Renewed(Fleeting),
+    Renewed(ManagedConfig),
 }
 
 /// Flags of a request: for what does not exist yet, for what may exist, and for any other.

@@ -21,7 +21,7 @@ pub(crate) struct Neighbour {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct NeighbourSeen {
+pub(crate) struct ObservedNeighbour {
     link: String,
     ip: IpAddr,
     mac: Option<String>,
@@ -29,7 +29,7 @@ pub(crate) struct NeighbourSeen {
     ours: bool,
 }
 
-impl NeighbourSeen {
+impl ObservedNeighbour {
     /// A neighbour of the link with this name.
     pub(crate) fn of(message: &NeighbourMessage, link: &str) -> Option<Self> {
         let attributes = message.attributes.iter();

@@ -32,7 +32,7 @@ fn management() -> String {
 
 /// A row of `Port` with its `Interface`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct PortSeen {
+pub(crate) struct ObservedPort {
     uuid: Uuid,
     interface: Option<Uuid>,
     /// Its bridge.
@@ -63,7 +63,7 @@ struct TakenOver {
     tag: Option<i64>,
 }
 
-impl PortSeen {
+impl ObservedPort {
     /// Those with the names of podwire's links.
     pub(crate) fn all(db: &Db) -> BTreeMap<&'static str, Self> {
         let named = [LINK, DOOR].into_iter();
@@ -207,7 +207,7 @@ impl Kind for Port {
     fn make(&self, actual: &Actual) -> Vec<Change> {
         let switch = &actual.switch;
         let seen = switch.ports.get(&*self.link);
-        let mark = seen.map_or(MADE.to_owned(), PortSeen::mark);
+        let mark = seen.map_or(MADE.to_owned(), ObservedPort::mark);
         let ids = StringMap::from([
             ("iface-id".to_owned(), self.iface_id.clone()),
             (MARK.to_owned(), mark),

@@ -25,7 +25,7 @@ pub(crate) struct Route {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct RouteSeen {
+pub(crate) struct ObservedRoute {
     pub(crate) destination: IpNet,
     pub(crate) via: Option<IpAddr>,
     pub(crate) link: Option<String>,
@@ -39,7 +39,7 @@ pub(crate) struct RouteSeen {
     pub(crate) message: RouteMessage,
 }
 
-impl RouteSeen {
+impl ObservedRoute {
     /// A route in table main, or of podwire's, with its link by name.
     pub(crate) fn of(message: RouteMessage, name: impl Fn(u32) -> Option<String>) -> Option<Self> {
         let header = &message.header;

@@ -19,13 +19,13 @@ pub(crate) struct Ssl(pub(crate) TlsKeys);
 
 /// The row of `SSL`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct SslSeen {
+pub(crate) struct ObservedSsl {
     uuid: Uuid,
     pub(super) keys: TlsKeys,
     ours: bool,
 }
 
-impl SslSeen {
+impl ObservedSsl {
     pub(crate) fn of(row: &Row<'_>) -> Self {
         let path = |column| row.str(column).unwrap_or_default().into();
         Self {

@@ -59,7 +59,7 @@ impl Kind for Sysctl {
             )),
             (Some(seen), _) => State::Differs(seen.clone()),
             (None, Some(link)) => State::Waits(format!("link {link}")),
-            // It was removed between two looks.
+            // It was removed between two snapshots.
             (None, None) if self.path.split('/').nth(3) == Some(GATEWAY) => {
                 State::Waits(format!("link {GATEWAY}"))
             }

@@ -10,7 +10,7 @@ use crate::firewall::{self, Table, delete, mark};
 use crate::nft::{lasting, objects};
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct TableSeen {
+pub(crate) struct ObservedTable {
     is_dormant: bool,
     /// The index of the door's link then: what the kernel has hooked to a link goes with it.
     door: Option<u32>,
@@ -23,7 +23,7 @@ pub(crate) struct TableSeen {
     pub(crate) digest: String,
 }
 
-impl TableSeen {
+impl ObservedTable {
     /// The table as nft(8) lists it.
     pub(crate) fn of(listed: &Value, door: Option<u32>) -> Self {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -131,7 +131,7 @@ mod tests {
             {"chain": {"name": "output", "hook": "output", "policy": "accept"}},
             {"rule": {"chain": "output", "handle": 9, "comment": "podwire 01", "expr": []}},
         ]});
-        let seen = TableSeen::of(&listed, None);
+        let seen = ObservedTable::of(&listed, None);
         let output = || "output".to_owned();
         assert_eq!(seen.chains, [(output(), "accept".to_owned())]);
         assert_eq!(seen.rules, [(output(), "podwire 01".to_owned())]);

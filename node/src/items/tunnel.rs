@@ -27,7 +27,7 @@ pub(crate) struct Tunnel {
 
 /// A row of `Port` with the `Interface` that is a tunnel.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct TunnelSeen {
+pub(crate) struct ObservedTunnel {
     port: Uuid,
     interface: Uuid,
     remote: Option<String>,
@@ -37,7 +37,7 @@ pub(crate) struct TunnelSeen {
     protected: bool,
 }
 
-impl TunnelSeen {
+impl ObservedTunnel {
     /// Ports on the tunnel bridge that have podwire's mark, by name.
     pub(crate) fn all(db: &Db) -> BTreeMap<String, Self> {
         let mut bridges = db.rows("Bridge");

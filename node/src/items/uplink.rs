@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use super::rows::{add_port, strings};
 use super::{Actual, CHANGE, Change, Item, Kind, State, View, destination, link};
 use crate::MARK;
-use crate::moved::{Held, Moved, Phase, is_learned, is_leased};
+use crate::moved::{Moved, NicConfig, Phase, is_learned, is_leased};
 use crate::networkd::FILES;
 use transfer::Lifetimes;
 
@@ -45,7 +45,7 @@ pub(crate) struct Uplink {
 
 /// podwire's gateway bridge and its NIC.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct UplinkSeen {
+pub(crate) struct ObservedUplink {
     pub(crate) nic: String,
     pub(crate) bridge: String,
     row: Uuid,
@@ -55,7 +55,7 @@ pub(crate) struct UplinkSeen {
     pub(crate) confirmed: bool,
 }
 
-impl UplinkSeen {
+impl ObservedUplink {
     pub(crate) fn find(db: &Db) -> Option<Self> {
         db.rows("Bridge").find_map(|row| {
             let mut ids = strings(&row);
@@ -91,12 +91,12 @@ impl UplinkSeen {
 }
 
 impl Uplink {
-    fn seen<'a>(&self, actual: &'a Actual) -> Option<&'a UplinkSeen> {
+    fn seen<'a>(&self, actual: &'a Actual) -> Option<&'a ObservedUplink> {
         let seen = actual.switch.uplink.as_ref();
         seen.filter(|seen| seen.nic == self.nic && seen.bridge == self.bridge)
     }
 
-    fn transfer(&self, held: &Held, actual: &Actual, back: bool) -> [Vec<Change>; 2] {
+    fn transfer(&self, held: &NicConfig, actual: &Actual, back: bool) -> [Vec<Change>; 2] {
         let (nic, bridge) = (link_of(&self.nic, actual), link_of(&self.bridge, actual));
         let lifetimes = match actual.managed.contains_key(&self.nic) && !back {
             true => Lifetimes::Renewed,
@@ -113,7 +113,7 @@ impl Uplink {
     }
 
     /// Has systemd-networkd configure the bridge and no longer the NIC, which is in it by now.
-    fn handed_over(&self, held: &Held, actual: &Actual) -> Vec<Change> {
+    fn handed_over(&self, held: &NicConfig, actual: &Actual) -> Vec<Change> {
         let files = actual.managed.get(&self.nic);
         let files = files.and_then(|it| it.files(&self.nic, &self.bridge).ok());
         let links = link_of(&self.nic, actual).zip(link_of(&self.bridge, actual));
@@ -125,7 +125,7 @@ impl Uplink {
         let mut changes: Vec<Change> = files.collect();
         changes.push(Change::Nft(RELEASE, release_dropped(&self.nic)));
         changes.push(Change::Networkd);
-        changes.push(Change::Renewed(Fleeting::of(held, &bridge)));
+        changes.push(Change::Renewed(ManagedConfig::of(held, &bridge)));
         changes.extend(transfer::settled(held, &nic, &bridge));
         changes.push(Change::Nft(RELEASE, release_passed()));
         changes
@@ -133,7 +133,7 @@ impl Uplink {
 
     /// Has it configure the NIC again, which is in no bridge any more. A lease stays there that it
     /// does not know, for its server may no longer answer.
-    fn handed_back(&self, held: &Held, actual: &Actual) -> Vec<Change> {
+    fn handed_back(&self, held: &NicConfig, actual: &Actual) -> Vec<Change> {
         let files = FILES.iter().filter(|path| Path::new(path).exists());
         let files = files.map(|path| Change::File((*path).to_owned(), None));
         let mut changes = vec![Change::Nft(RELEASE, release_passed())];
@@ -153,14 +153,14 @@ impl Uplink {
     /// What is recorded before a change: what the NIC has, or had before it was moved.
     fn record(&self, actual: &Actual) -> Moved {
         let record = actual.moved.as_ref();
-        let had = match record.filter(|moved| moved.is_there()) {
+        let config = match record.filter(|moved| moved.is_there()) {
             // What came onto the bridge since belongs to the NIC, too.
-            Some(Moved { phase, had, .. }) => match actual.held.get(&self.bridge) {
+            Some(Moved { phase, config, .. }) => match actual.held.get(&self.bridge) {
                 Some(held) if *phase == Phase::Confirmed && held.has_addresses() => held.clone(),
-                _ => had.clone(),
+                _ => config.clone(),
             },
             None => {
-                let is_in = self.seen(actual).is_some_and(UplinkSeen::has_port);
+                let is_in = self.seen(actual).is_some_and(ObservedUplink::has_port);
                 // Somebody may have removed the record.
                 let bridge = actual.held.get(&self.bridge);
                 let bridge = bridge.filter(|held| is_in && held.has_addresses());
@@ -172,13 +172,13 @@ impl Uplink {
             nic: self.nic.clone(),
             bridge: self.bridge.clone(),
             phase: Phase::Confirmed,
-            had,
+            config,
         }
     }
 
     /// What moves back what the NIC had, and takes it out of the bridge. The kernel's part comes
     /// first: it does not wait for a database that does not answer.
-    fn back(&self, held: &Held, actual: &Actual) -> Vec<Change> {
+    fn back(&self, held: &NicConfig, actual: &Actual) -> Vec<Change> {
         let [mut changes, switched] = self.transfer(held, actual, true);
         changes.extend(switched);
         let seen = self.seen(actual);
@@ -220,7 +220,7 @@ fn release_passed() -> String {
 
 /// What a network manager renews on a link.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Fleeting {
+pub(crate) struct ManagedConfig {
     pub(crate) link: String,
     pub(crate) index: u32,
     pub(crate) addresses: Vec<IpAddr>,
@@ -228,8 +228,8 @@ pub(crate) struct Fleeting {
     pub(crate) routes: Vec<(IpNet, u32)>,
 }
 
-impl Fleeting {
-    fn of(held: &Held, (link, index): &(String, u32)) -> Self {
+impl ManagedConfig {
+    fn of(held: &NicConfig, (link, index): &(String, u32)) -> Self {
         let addresses = held.addresses.iter().filter(|it| is_leased(it));
         let addresses = addresses.filter(|it| !transfer::is_temporary(it));
         let routes = held.routes.iter().filter(|it| is_learned(it));
@@ -327,7 +327,7 @@ impl Kind for Uplink {
             }
             _ => None,
         });
-        let is_in = self.seen(actual).is_some_and(UplinkSeen::has_port);
+        let is_in = self.seen(actual).is_some_and(ObservedUplink::has_port);
         let mut addresses = actual.addresses.iter();
         let has_addresses = addresses.any(|seen| seen.link == self.nic && seen.universe);
         let state = match (is_in, has_addresses) {
@@ -371,7 +371,7 @@ impl Kind for Uplink {
     }
 
     fn remove(&self, actual: &Actual) -> Vec<Change> {
-        self.back(&self.record(actual).had, actual)
+        self.back(&self.record(actual).config, actual)
     }
 
     fn marked(view: &View<'_>) -> Vec<Item> {

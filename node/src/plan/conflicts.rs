@@ -14,7 +14,7 @@ use podwire_cluster::address::nth;
 
 use super::AGENT_FILE;
 use crate::LINKS;
-use crate::firewalld::What;
+use crate::firewalld::RuleKind;
 use crate::items::{Actual, ENCAP_IP, Item};
 use crate::overlap::{By, InUse, not_for_pods, overlap, taken};
 use crate::settings::{Mode, Peer, Settings, check_subnets};
@@ -24,19 +24,19 @@ use crate::settings::{Mode, Peer, Settings, check_subnets};
 pub(crate) struct Conflict {
     /// Its name and value.
     pub(crate) setting: String,
-    /// What it conflicts with, and what to do.
+    /// RuleKind it conflicts with, and what to do.
     problem: String,
     /// Where it comes from, if that is not the command line.
     origin: String,
     blocks: Blocks,
 }
 
-/// What is not made because of a conflict.
+/// RuleKind is not made because of a conflict.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Blocks {
-    /// What leads to another node's subnet.
+    /// RuleKind leads to another node's subnet.
     Peer(IpNet),
-    /// What leads to a network.
+    /// RuleKind leads to a network.
     Network(IpNet),
     /// The same, and that the agent gets it.
     Subnet(IpNet),
@@ -89,7 +89,7 @@ impl Conflict {
             Item::Address(address) => address.0.trunc() == *net,
             Item::Neighbour(it) => net.contains(&it.ip),
             Item::Route(route) => route.destination == *net,
-            Item::Firewalld(rule) => rule.what == What::Source(*net),
+            Item::Firewalld(rule) => rule.what == RuleKind::Source(*net),
             Item::File(it) => self.is_of_subnets() && it.path == AGENT_FILE,
             _ => false,
         }

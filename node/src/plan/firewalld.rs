@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::{Plan, TUNNEL_PORT};
-use crate::firewalld::{Rule, TRUSTED, What};
+use crate::firewalld::{Rule, RuleKind, TRUSTED};
 use crate::items::{Actual, Item};
 use crate::settings::{Firewalld, Mode, Settings};
 use crate::{DOOR, LINK, TUNNEL};
@@ -39,15 +39,15 @@ impl Plan {
         };
         let trusted = links
             .into_iter()
-            .map(|link| What::Interface(link.to_owned()))
+            .map(|link| RuleKind::Interface(link.to_owned()))
             .chain(
                 nets.iter()
                     .filter(|net| !within(net))
-                    .map(|net| What::Source(**net)),
+                    .map(|net| RuleKind::Source(**net)),
             )
             .map(|what| (TRUSTED.to_owned(), what));
         let tunnels = settings.mode == Mode::Ovn || has_bridge;
-        let port = What::Port(settings.encap_port.unwrap_or(TUNNEL_PORT));
+        let port = RuleKind::Port(settings.encap_port.unwrap_or(TUNNEL_PORT));
         let port = seen
             .uplink_zone
             .clone()

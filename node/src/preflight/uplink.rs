@@ -6,7 +6,7 @@ use std::path::Path;
 use kube::Client as Api;
 
 use crate::actual::gateways;
-use crate::items::{Actual, LinkSeen};
+use crate::items::{Actual, ObservedLink};
 use crate::networkd;
 use crate::nft;
 use crate::reach;
@@ -28,7 +28,7 @@ pub(crate) async fn of_nic(
     let mut found = of_link(nic, link, actual);
     let has_row = actual.switch.bridges.contains_key(bridge);
     // ovs-vswitchd removes a bridge's own link a moment after its row.
-    let is_others = |link: &LinkSeen| !["openvswitch", "tun"].contains(&&*link.kind);
+    let is_others = |link: &ObservedLink| !["openvswitch", "tun"].contains(&&*link.kind);
     if actual.links.get(bridge).is_some_and(is_others) && !has_row {
         found.push(format!(
             "there is a link {bridge} already, which is no bridge of Open vSwitch: remove or \
@@ -73,7 +73,7 @@ pub(crate) async fn of_nic(
     found
 }
 
-fn of_link(nic: &str, link: &LinkSeen, actual: &Actual) -> Vec<String> {
+fn of_link(nic: &str, link: &ObservedLink, actual: &Actual) -> Vec<String> {
     let links = &actual.links;
     let mut found = Vec::new();
     let sys = Path::new("/sys/class/net").join(nic);

@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 use podwire_apiserver::event;
 use tracing::{error, info, warn};
 
-use super::Reconciler;
+use super::Daemon;
 use crate::GATEWAY;
 use crate::diff::Finding;
 use crate::items::{Item, State};
-use crate::keep::{awaited, refuse_foreign};
+use crate::reconcile::{awaited, refuse_foreign};
 use crate::record::Warning;
 use crate::settings::Mode;
 
@@ -27,16 +27,16 @@ pub(super) fn first(texts: &[String]) -> String {
     text
 }
 
-impl Reconciler<'_> {
+impl Daemon<'_> {
     /// Logs the node's subnets when they are others, and acceptable.
-    pub(super) fn say_subnets(&mut self) {
-        let Some(settings) = self.node.settings().filter(|it| !it.subnets_by_flag) else {
+    pub(super) fn log_subnets(&mut self) {
+        let Some(settings) = self.reconciler.settings().filter(|it| !it.subnets_by_flag) else {
             return;
         };
         let text = settings.subnets_text();
-        if text != self.subnets_said {
+        if text != self.logged_subnets {
             info!("the node's subnets are {text}");
-            self.subnets_said = text;
+            self.logged_subnets = text;
         }
     }
 
@@ -57,7 +57,7 @@ impl Reconciler<'_> {
 
     /// Posts an Event for each conflict, and for each item whose restoring is paused.
     pub(super) fn post_warnings(&mut self) {
-        let (Some(watch), Some(settings)) = (&self.watch, self.node.settings()) else {
+        let (Some(watch), Some(settings)) = (&self.watch, self.reconciler.settings()) else {
             self.record.warnings.clear();
             return;
         };
@@ -79,7 +79,7 @@ impl Reconciler<'_> {
     }
 
     /// Reports the status if it has changed.
-    pub(super) fn say(&mut self, is_well: bool, status: String) {
+    pub(super) fn set_status(&mut self, is_well: bool, status: String) {
         if status != self.status || self.record.is_lost() {
             self.record.state(is_well, &status);
         }
@@ -123,9 +123,9 @@ impl Reconciler<'_> {
             status.push(format!("in sync: all {} items", findings.len()));
         }
         self.record.well(is_well);
-        self.say(is_complete, status.join("; "));
+        self.set_status(is_complete, status.join("; "));
         // In plain mode, the missing items are the agent's, which starts when this role is ready.
-        let settings = self.node.settings();
+        let settings = self.reconciler.settings();
         let is_plain = settings.is_some_and(|settings| settings.mode == Mode::Plain);
         let is_done = |finding: &Finding| {
             let state = &finding.state;

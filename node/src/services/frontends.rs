@@ -49,7 +49,7 @@ pub(crate) struct Frontends {
 
 /// The facts about this node that services depend on.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Here {
+pub(crate) struct LocalNode {
     pub(crate) node: String,
     /// The addresses of node ports.
     pub(crate) addresses: BTreeSet<IpAddr>,
@@ -60,7 +60,11 @@ pub(crate) struct Here {
 impl Frontends {
     /// The frontends of the services that are `wanted`. If two services have the same address and
     /// port, the first by name gets it.
-    pub(crate) fn of(cluster: &Cluster, here: &Here, wanted: impl Fn(&ObjectName) -> bool) -> Self {
+    pub(crate) fn of(
+        cluster: &Cluster,
+        here: &LocalNode,
+        wanted: impl Fn(&ObjectName) -> bool,
+    ) -> Self {
         let refused = refused(
             cluster.services.objects.iter(),
             &cluster.slices,
@@ -111,7 +115,7 @@ impl Frontends {
     fn add(
         &mut self,
         cluster: &Cluster,
-        here: &Here,
+        here: &LocalNode,
         (name, service): (&ObjectName, &Service),
         port: &ServicePort,
         v4: bool,
@@ -178,6 +182,6 @@ impl Frontends {
     }
 }
 
-fn is_here(endpoint: &Endpoint, here: &Here) -> bool {
+fn is_here(endpoint: &Endpoint, here: &LocalNode) -> bool {
     endpoint.node.as_deref() == Some(&*here.node) || here.addresses.contains(&endpoint.address)
 }

@@ -21,17 +21,17 @@ use crate::cluster::Cluster;
 use crate::conntrack;
 use crate::nft::{self, NftError, SERVICES as NAME, objects};
 
-pub(crate) use frontends::Here;
+pub(crate) use frontends::LocalNode;
 
 use frontends::{Frontend, Frontends};
 use health::Health;
-use table::{Contents, Seen};
+use table::{Contents, Observed};
 
 /// The state of all services on this machine.
 #[derive(Debug, Default)]
 pub(crate) struct Services {
     /// The table as last seen or written, until somebody changes it.
-    seen: Option<Option<Seen>>,
+    seen: Option<Option<Observed>>,
     /// The frontends that it was created for.
     frontends: Frontends,
     health: Health,
@@ -86,7 +86,7 @@ impl Services {
     pub(crate) async fn update(
         &mut self,
         cluster: &Cluster,
-        here: &Here,
+        here: &LocalNode,
     ) -> Result<Updated, NftError> {
         if !cluster.is_listed() {
             return Ok(Updated::Nothing);
@@ -114,7 +114,11 @@ impl Services {
     }
 
     /// Brings the table in line with these frontends.
-    async fn write(&mut self, frontends: &Frontends, here: &Here) -> Result<Updated, NftError> {
+    async fn write(
+        &mut self,
+        frontends: &Frontends,
+        here: &LocalNode,
+    ) -> Result<Updated, NftError> {
         let pods = &here.pods;
         for (name, refused) in &frontends.refused {
             if self.frontends.refused.get(name) != Some(refused) {
@@ -214,8 +218,8 @@ fn ends(frontend: Option<&Frontend>) -> Vec<SocketAddr> {
         .collect()
 }
 
-fn read(listed: &Value) -> Seen {
-    let mut seen = Seen::default();
+fn read(listed: &Value) -> Observed {
+    let mut seen = Observed::default();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     for object in objects(listed) {
         if let Some(chain) = object.get("chain") {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::table::{Contents, Seen};
+use super::table::{Contents, Observed};
 use crate::firewall::delete;
 use crate::nft::{self, NftError, SERVICES as NAME, SERVICES_CHECK as CHECK, objects};
 
@@ -17,7 +17,7 @@ pub(super) async fn are_changed(contents: &Contents, listed: &Value) -> Result<b
         ..contents.clone()
     };
     let script = definitions
-        .script(Some(&Seen::default()))
+        .script(Some(&Observed::default()))
         .replace(NAME, CHECK);
     let dormant = format!("add table {CHECK} {{ flags dormant; }}\n");
     let removed = delete(CHECK);

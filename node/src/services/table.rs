@@ -49,7 +49,7 @@ pub(crate) struct Chain {
 
 /// The visible part of the content: names, marks and elements.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Seen {
+pub(crate) struct Observed {
     pub(crate) sets: BTreeSet<String>,
     pub(crate) chains: BTreeMap<String, Vec<String>>,
     pub(crate) elements: BTreeMap<(String, String), String>,
@@ -301,12 +301,12 @@ impl Contents {
     }
 
     /// Its visible part.
-    pub(crate) fn seen(&self) -> Seen {
+    pub(crate) fn seen(&self) -> Observed {
         let chains = self.chains.iter().map(|(name, chain)| {
             let marks = chain.rules.iter().map(|rule| mark(rule)).collect();
             (name.clone(), marks)
         });
-        Seen {
+        Observed {
             sets: self.sets.keys().cloned().collect(),
             chains: chains.collect(),
             elements: self.elements.clone(),
@@ -315,9 +315,9 @@ impl Contents {
 
     /// The script that turns the visible part into this table, in one transaction; empty if they
     /// are equal. None stands for no table.
-    pub(crate) fn script(&self, seen: Option<&Seen>) -> String {
+    pub(crate) fn script(&self, seen: Option<&Observed>) -> String {
         let mut script = String::new();
-        let nothing = Seen::default();
+        let nothing = Observed::default();
         let from = seen.unwrap_or(&nothing);
         if seen.is_none() {
             let _ = writeln!(script, "add table {NAME}");

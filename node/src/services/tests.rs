@@ -8,10 +8,10 @@ use super::*;
 use podwire_cluster::service::{Endpoint, Service, ServicePort, Slice};
 use podwire_cluster::{Name, Slices};
 
-use crate::cluster::Kind;
+use crate::cluster::Store;
 
-fn here() -> Here {
-    Here {
+fn here() -> LocalNode {
+    LocalNode {
         node: "node-a".to_owned(),
         addresses: [
             "192.0.2.11".parse().unwrap(),
@@ -22,8 +22,8 @@ fn here() -> Here {
     }
 }
 
-fn kind<N: Ord, V>(name: N, object: V) -> Kind<N, V> {
-    Kind {
+fn store<N: Ord, V>(name: N, object: V) -> Store<N, V> {
+    Store {
         objects: [(name, object)].into(),
         is_listed: true,
     }
@@ -55,7 +55,7 @@ fn cluster(service: Service, endpoints: &[(&str, &str)]) -> Cluster {
     let mut slices = Slices::default();
     slices.set(("ns".into(), "web-1".into()), Some(("web".into(), slice)));
     Cluster {
-        services: kind(name("web"), service),
+        services: store(name("web"), service),
         slices,
         slices_are_listed: true,
         ..Cluster::default()
@@ -188,7 +188,7 @@ fn an_address_of_something_else_is_no_front_and_the_older_service_s_is_not_a_you
         };
         services.insert((Name::from("ns"), Name::from(name)), other);
     }
-    let here = Here {
+    let here = LocalNode {
         pods: vec!["10.244.0.0/16".parse().unwrap()],
         ..here()
     };

@@ -23,7 +23,7 @@ pub(crate) enum FollowError {
 
 /// What the API server has said that is valid: an input of the plan beside the flags.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Given {
+pub(crate) struct ClusterSettings {
     /// The node's subnets, unless flags set them.
     pub(crate) subnets: Vec<IpNet>,
     /// In plain mode, the other nodes.
@@ -34,7 +34,7 @@ pub(crate) struct Given {
 
 impl Settings {
     /// These settings of the flags, with what the API server has said.
-    pub(crate) fn with(&self, given: &Given) -> Self {
+    pub(crate) fn with(&self, given: &ClusterSettings) -> Self {
         let mut settings = self.clone();
         settings.peers.clone_from(&given.peers);
         settings.doors.clone_from(&given.doors);
@@ -53,7 +53,7 @@ impl Settings {
     pub(crate) fn follow(
         &self,
         cluster: &Cluster,
-        given: &mut Given,
+        given: &mut ClusterSettings,
     ) -> Result<Option<SettingsError>, FollowError> {
         // With subnets by flags, a node with OVN is set up without the API server, too.
         if !(cluster.nodes.is_listed || self.mode == Mode::Ovn && self.subnets_by_flag) {

@@ -15,7 +15,7 @@ use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use rtnetlink::RouteMessageBuilder;
 
 use super::super::{CHANGE, Change, NEW, REPLACE};
-use crate::moved::{FOREVER, Held, is_learned};
+use crate::moved::{FOREVER, NicConfig, is_learned};
 
 /// A link: its name and index.
 type Link = (String, u32);
@@ -39,7 +39,7 @@ pub(super) enum Lifetimes {
 
 /// What prepares the change without effect on packets, and what then switches to the other link.
 pub(super) fn changes(
-    held: &Held,
+    held: &NicConfig,
     from: Option<Link>,
     to: Link,
     lifetimes: Lifetimes,
@@ -115,7 +115,7 @@ pub(super) fn changes(
 
 /// After a network manager has made on `to` what it makes: what it has removed is put back, and
 /// what stood in for its own is removed.
-pub(super) fn settled(held: &Held, from: &Link, to: &Link) -> Vec<Change> {
+pub(super) fn settled(held: &NicConfig, from: &Link, to: &Link) -> Vec<Change> {
     let ends = Ends {
         names: [&*from.0, &*to.0],
         indexes: [from.1, to.1],

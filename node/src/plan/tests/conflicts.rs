@@ -154,7 +154,7 @@ fn what_is_podwire_s_own_or_a_service_s_is_in_no_conflict() {
 fn a_route_of_others_without_a_gateway_may_be_replaced_if_the_operator_says_so() {
     let mut actual = machine();
     actual.in_use.push(in_use("10.96.0.0/16", link("eth1")));
-    actual.routes.push(RouteSeen {
+    actual.routes.push(ObservedRoute {
         destination: "10.96.0.0/16".parse().unwrap(),
         via: None,
         link: Some("eth1".to_owned()),

@@ -1,6 +1,6 @@
 //! What plans are made of: settings, and the state of a machine.
 
-use crate::items::{Actual, AddressSeen, LinkSeen, SwitchSeen};
+use crate::items::{Actual, ObservedAddress, ObservedLink, ObservedSwitch};
 use crate::overlap::{By, InUse};
 use crate::settings::{Mode, Peer, Settings};
 
@@ -38,7 +38,7 @@ pub(super) fn settings(subnets: &[&str]) -> Settings {
 }
 
 pub(super) fn machine() -> Actual {
-    let link = LinkSeen {
+    let link = ObservedLink {
         index: 2,
         up: true,
         mtu: 1500,
@@ -49,12 +49,12 @@ pub(super) fn machine() -> Actual {
         below: None,
     };
     Actual {
-        switch: SwitchSeen {
+        switch: ObservedSwitch {
             answers: true,
-            ..SwitchSeen::default()
+            ..ObservedSwitch::default()
         },
         links: [("eth0".to_owned(), link)].into(),
-        addresses: vec![AddressSeen {
+        addresses: vec![ObservedAddress {
             link: "eth0".to_owned(),
             address: "192.0.2.11/24".parse().unwrap(),
             ours: false,

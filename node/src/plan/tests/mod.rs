@@ -5,8 +5,8 @@ use super::*;
 use crate::TUNNEL;
 use crate::actual::UNITS;
 use crate::diff::{self, Step};
-use crate::firewalld::FirewalldSeen;
-use crate::items::{Own, RouteSeen, State, Undo};
+use crate::firewalld::ObservedFirewalld;
+use crate::items::{ObservedRoute, Own, State, Undo};
 use machine::{machine, peer, plain, settings};
 
 #[test]
@@ -27,9 +27,9 @@ fn tuning_mappings_tunnels_and_firewalld_are_items() {
     let mut actual = machine();
     let start = "ExecStart=/usr/share/openvswitch/scripts/ovs-ctl start $OVS_CTL_OPTS\n";
     actual.units = UNITS.map(|unit| (unit.to_owned(), start.to_owned())).into();
-    actual.firewalld = Some(FirewalldSeen {
+    actual.firewalld = Some(ObservedFirewalld {
         uplink_zone: Some("public".to_owned()),
-        ..FirewalldSeen::default()
+        ..ObservedFirewalld::default()
     });
     let plan = Plan::of(&settings, &actual, false).unwrap();
     let items: Vec<String> = plan.items.iter().map(Item::to_string).collect();
@@ -206,9 +206,9 @@ fn pods_are_kept_off_the_tunnels_and_databases_of_nodes_wherever_they_listen() {
 fn what_somebody_else_has_decided_stays() {
     let settings = settings(&["10.244.1.0/24"]);
     let mut actual = machine();
-    actual.firewalld = Some(FirewalldSeen {
+    actual.firewalld = Some(ObservedFirewalld {
         uplink_zone: Some("public".to_owned()),
-        ..FirewalldSeen::default()
+        ..ObservedFirewalld::default()
     });
     let plan = Plan::of(&settings, &actual, false).unwrap();
     let rule = plan.items.iter().find_map(|item| match item {
@@ -301,7 +301,7 @@ fn tunnels_stay_for_a_moment_without_an_address_and_then_in_their_family() {
 fn routes_of_others_with_our_protocol_number_are_not_ours_to_remove() {
     let mut actual = machine();
     for (link, table) in [("eth0", 254), (LINK, 100), (LINK, 254)] {
-        actual.routes.push(RouteSeen {
+        actual.routes.push(ObservedRoute {
             destination: "198.51.100.0/24".parse().unwrap(),
             via: Some("192.0.2.1".parse().unwrap()),
             link: Some(link.to_owned()),
@@ -405,12 +405,12 @@ fn the_door_is_made_where_it_can_work_and_leads_once_ovn_has_it() {
     ));
     let leads = "10.244.2.0/24 : 0a:58:0a:f4:02:02";
     assert!(!has(&settings, &actual, leads));
-    let port = crate::items::PortSeen::installed();
+    let port = crate::items::ObservedPort::installed();
     actual.switch.ports.insert(crate::DOOR, port);
     assert!(has(&settings, &actual, leads));
     assert!(has(&settings, &actual, "ip saddr != { 192.0.2.12 }"));
     // firewalld lets no IPv6 packets come by it.
-    actual.firewalld = Some(FirewalldSeen::default());
+    actual.firewalld = Some(ObservedFirewalld::default());
     assert!(has(&settings, &actual, leads));
     settings.node_subnets.push("fd00::/64".parse().unwrap());
     assert!(!has(&settings, &actual, "podwire-door"));

@@ -1,4 +1,4 @@
-//! One look: reads the machine's state and compares it with the plan.
+//! One snapshot: reads the machine's state and compares it with the plan.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -13,7 +13,7 @@ use crate::DOOR;
 use crate::actual::{ReadError, UNITS, switch, watched_tables};
 use crate::diff::{self, Finding};
 use crate::firewalld::{Firewalld, Rule};
-use crate::items::{Actual, File, Item, SwitchSeen, Sysctl, Tables, Undo, UplinkSeen};
+use crate::items::{Actual, File, Item, ObservedSwitch, ObservedUplink, Sysctl, Tables, Undo};
 use crate::journal::Journal;
 use crate::moved::{Moved, MovedError};
 use crate::nft;
@@ -28,7 +28,7 @@ const DATABASE_LIMIT: Duration = Duration::from_secs(10);
 
 /// Why the comparison failed.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum LookError {
+pub(crate) enum SnapshotError {
     #[error("{0}")]
     Plan(String),
     #[error("Open vSwitch's database {remote}: {source}; is Open vSwitch running?")]
@@ -50,19 +50,19 @@ pub(crate) struct Goal {
     pub(crate) take_over: bool,
     /// The API server, if there is one.
     pub(crate) api_server: Option<Server>,
-    /// The link that was the uplink at the last look.
+    /// The link that was the uplink at the last snapshot.
     pub(crate) uplink: Option<String>,
 }
 
-/// One look: the machine, the plan, and each item.
+/// One snapshot: the machine, the plan, and each item.
 #[derive(Debug, Default)]
-pub(crate) struct Look {
+pub(crate) struct Snapshot {
     pub(crate) actual: Actual,
     pub(crate) plan: Plan,
     pub(crate) findings: Vec<Finding>,
 }
 
-impl Look {
+impl Snapshot {
     /// The MAC address of the door, if all that it takes is there.
     pub(crate) fn door(&self) -> Option<&str> {
         let port = self.actual.switch.ports.get(DOOR)?;
@@ -77,7 +77,7 @@ impl Look {
     }
 }
 
-/// The connections that a look needs.
+/// The connections that a snapshot needs.
 pub(crate) struct Connections {
     pub(crate) client: Client,
     /// The southbound database, if podwire has something to do in it.
@@ -92,7 +92,7 @@ pub(crate) struct Connections {
 
 impl Connections {
     /// Connects, and waits for the database; for a moment for the southbound one.
-    pub(crate) async fn open(places: &Places, goal: &Goal) -> Result<Self, LookError> {
+    pub(crate) async fn open(places: &Places, goal: &Goal) -> Result<Self, SnapshotError> {
         let mut config = ClientConfig::new(places.ovsdb.clone(), DATABASE, watched_tables());
         config.connect_timeout = DATABASE_LIMIT;
         let client = Client::start(config);
@@ -101,7 +101,7 @@ impl Connections {
         // Without settings, all is undone that can be.
         if let (Err(source), Some(_)) = (synced, settings) {
             let remote = places.ovsdb.to_string();
-            return Err(LookError::Database { remote, source });
+            return Err(SnapshotError::Database { remote, source });
         }
         let mut servers: Vec<Server> = goal.api_server.clone().into_iter().collect();
         if let Some(settings) = settings {
@@ -142,13 +142,13 @@ impl Connections {
     pub(crate) fn follow_southbound(
         &mut self,
         settings: Option<&Settings>,
-    ) -> Result<(), LookError> {
+    ) -> Result<(), SnapshotError> {
         self.southbound = None;
         let settings = settings.filter(|settings| settings.mode == Mode::Ovn);
         if let Some((settings, remotes)) = settings.and_then(|it| Some((it, self.remotes(it)?))) {
             let tls = settings.tls.clone().or_else(|| self.switch().tls());
             let client = southbound::follow(&remotes, tls);
-            let failed = |error| LookError::Plan(format!("ovn-remote: {error}"));
+            let failed = |error| SnapshotError::Plan(format!("ovn-remote: {error}"));
             self.southbound = Some(client.map_err(failed)?);
         }
         Ok(())
@@ -156,7 +156,10 @@ impl Connections {
 
     /// Follows it, and waits for its answer for a moment. One that does not answer yet is waited
     /// for like everything that others provide.
-    pub(crate) async fn ask_southbound(&mut self, settings: &Settings) -> Result<(), LookError> {
+    pub(crate) async fn ask_southbound(
+        &mut self,
+        settings: &Settings,
+    ) -> Result<(), SnapshotError> {
         self.follow_southbound(Some(settings))?;
         if let (Some(client), Some(remotes)) = (&self.southbound, self.remotes(settings)) {
             southbound::await_first(client, &remotes).await;
@@ -175,10 +178,10 @@ impl Connections {
         std::iter::once(&self.client).chain(&self.southbound)
     }
 
-    /// The links of which a look reads everything: those of a gateway bridge.
+    /// The links of which a snapshot reads everything: those of a gateway bridge.
     fn links_of_gateway(&self, settings: Option<&Settings>, moved: Option<&Moved>) -> Vec<String> {
         let mut links: Vec<String> = Vec::new();
-        let seen = self.client.read(UplinkSeen::find);
+        let seen = self.client.read(ObservedUplink::find);
         links.extend(seen.into_iter().flat_map(|it| [it.nic, it.bridge]));
         links.extend(
             moved
@@ -194,17 +197,17 @@ impl Connections {
     }
 
     /// The present state of the switch's database.
-    pub(crate) fn switch(&self) -> SwitchSeen {
+    pub(crate) fn switch(&self) -> ObservedSwitch {
         switch(&self.client, self.southbound.as_ref())
     }
 
     /// Reads everything and compares; reads the nftables tables unless they are `known`.
-    pub(crate) async fn look(
+    pub(crate) async fn snapshot(
         &self,
         goal: &Goal,
         journal: &Journal,
         known: Option<Tables>,
-    ) -> Result<Look, LookError> {
+    ) -> Result<Snapshot, SnapshotError> {
         let settings = goal.settings.as_ref();
         let interface = settings.and_then(|settings| settings.interface.as_deref());
         let interface = interface.or(goal.uplink.as_deref());
@@ -232,7 +235,7 @@ impl Connections {
         actual.in_use.extend(name_servers());
         let plan = match settings {
             Some(settings) => {
-                Plan::of(settings, &actual, goal.take_over).map_err(LookError::Plan)?
+                Plan::of(settings, &actual, goal.take_over).map_err(SnapshotError::Plan)?
             }
             None => Plan::default(),
         };
@@ -258,11 +261,11 @@ impl Connections {
         }));
         let owned = actual.switch.owned.keys();
         rules.extend(owned.filter_map(|key| Rule::of_mark(key)).flatten());
-        actual.see_sysctls(&sysctls);
-        actual.see_rules(firewalld, &rules).await;
-        actual.see_files(files);
+        actual.read_sysctls(&sysctls);
+        actual.read_rules(firewalld, &rules).await;
+        actual.read_files(files);
         let findings = diff::findings(&plan, &actual, journal, goal.take_over);
-        Ok(Look {
+        Ok(Snapshot {
             actual,
             plan,
             findings,

@@ -6,17 +6,17 @@ use crate::apply::{ApplyError, Counts, Failure, Machine, Moving};
 use crate::diff::Step;
 use crate::items::{Actual, Item, Uplink};
 use crate::journal::Journal;
-use crate::look::{Connections, Goal, LookError};
-use crate::moved::{Held, Moved, Phase};
+use crate::moved::{Moved, NicConfig, Phase};
 use crate::settings::Places;
+use crate::snapshot::{Connections, Goal, SnapshotError};
 
 /// A machine of which a NIC can be moved back.
-pub(crate) struct Mover {
+pub(crate) struct Rollback {
     machine: Machine,
     places: Places,
 }
 
-impl Mover {
+impl Rollback {
     /// Opens all that it needs. A database that does not answer is no error.
     pub(crate) async fn with_journal(places: &Places, journal: Journal) -> Result<Self, NodeError> {
         let goal = Goal {
@@ -50,7 +50,7 @@ impl Mover {
             nic: uplink.nic,
             bridge: uplink.bridge,
             phase: Phase::Confirmed,
-            had: Held::default(),
+            config: NicConfig::default(),
         })
     }
 
@@ -64,7 +64,7 @@ impl Mover {
     pub(crate) async fn back(&mut self, mut moved: Moved, why: &str) -> Result<(), NodeError> {
         let Machine { client, handle, .. } = &self.machine;
         let actual = Actual::links_of_gateway(client, handle, &moved).await;
-        let actual = actual.map_err(LookError::from)?;
+        let actual = actual.map_err(SnapshotError::from)?;
         let done = self.machine.move_back(&moved, &actual).await;
         done.map_err(|error| failed(&moved, Step::Remove, error))?;
         moved.phase = Phase::RolledBack {

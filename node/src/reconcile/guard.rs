@@ -3,7 +3,7 @@
 use tokio::time::{Instant, sleep_until};
 use tracing::{error, warn};
 
-use super::{Mover, NodeError};
+use super::{NodeError, Rollback};
 use crate::events::FileNotices;
 use crate::journal::Journal;
 use crate::moved::{self, Deadline, Lock, Moved, Phase};
@@ -13,16 +13,16 @@ use crate::settings::Places;
 const RETRY: std::time::Duration = std::time::Duration::from_secs(1);
 
 /// A guard that has opened all that it needs, and watches.
-pub(crate) struct Watch {
+pub(crate) struct Guard {
     places: Places,
-    mover: Mover,
+    rollback: Rollback,
     notices: FileNotices,
     until: String,
     /// While it has this, no other process is the guard.
     _guard: Lock,
 }
 
-impl Watch {
+impl Guard {
     /// Call this with the guards' lock.
     pub(crate) async fn open(
         places: &Places,
@@ -32,11 +32,11 @@ impl Watch {
         moved::name_guard(&mut guard);
         // The journal is for others' items: it is read alone.
         let journal = Journal::read(&places.directory)?;
-        let mover = Mover::with_journal(places, journal).await?;
+        let rollback = Rollback::with_journal(places, journal).await?;
         let notices = FileNotices::listen(&[moved::file(&places.directory)])?;
         Ok(Self {
             places: places.clone(),
-            mover,
+            rollback,
             notices,
             until: until.to_owned(),
             _guard: guard,
@@ -92,7 +92,7 @@ impl Watch {
             false => format!("it was not confirmed until {}", self.until),
         };
         warn!("moving {} back: {why}", moved.nic);
-        while let Err(error) = self.mover.back(moved.clone(), &why).await {
+        while let Err(error) = self.rollback.back(moved.clone(), &why).await {
             error!("{error}; retrying");
             tokio::time::sleep(RETRY).await;
         }
@@ -131,8 +131,8 @@ pub(crate) async fn undo_unguarded(places: &Places) -> Result<Option<String>, No
         return Ok(None);
     };
     let nic = moved.nic.clone();
-    let mut mover = Mover::with_journal(places, Journal::read(directory)?).await?;
+    let mut rollback = Rollback::with_journal(places, Journal::read(directory)?).await?;
     let why = "the process that moved it was killed, and its guard";
-    mover.back(moved, why).await?;
+    rollback.back(moved, why).await?;
     Ok(Some(nic))
 }

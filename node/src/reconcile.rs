@@ -1,8 +1,8 @@
 //! The one loop: look, compare, execute steps, and look again until nothing is left to do or an
 //! event has to come first.
 
-mod mover;
-mod watch;
+mod guard;
+mod rollback;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -15,17 +15,17 @@ use crate::apply::{ApplyError, Counts, Failure, Machine, Moving};
 use crate::diff::{self, Finding, Step};
 use crate::events::{Changes, Events, Links};
 use crate::firewall::Table;
-use crate::items::{Actual, Bridge, File, Item, State, SwitchSeen, Tables, Undo};
+use crate::items::{Actual, Bridge, File, Item, ObservedSwitch, State, Tables, Undo};
 use crate::journal::{Journal, JournalError};
-use crate::look::{Connections, Goal, Look, LookError};
 use crate::moved::{self, Moved, MovedError};
 use crate::plan::{AGENT_FILE, Conflict};
 use crate::preflight::{self, Preflight};
 use crate::settings::{Mode, Places, Settings};
+use crate::snapshot::{Connections, Goal, Snapshot, SnapshotError};
 use crate::{GATEWAY, LINK, LINKS};
 
-pub(crate) use mover::Mover;
-pub(crate) use watch::{Watch, undo_unguarded};
+pub(crate) use guard::{Guard, undo_unguarded};
+pub(crate) use rollback::Rollback;
 
 /// How long init waits for others: for ovn-controller to create the bridge, for ovs-vswitchd to
 /// create the link.
@@ -40,7 +40,7 @@ pub(crate) const MOST_ROUNDS: usize = 20;
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NodeError {
     #[error(transparent)]
-    Look(#[from] LookError),
+    Snapshot(#[from] SnapshotError),
     #[error("listen to the kernel: {0}")]
     Listen(#[from] io::Error),
     #[error(transparent)]
@@ -74,7 +74,7 @@ pub(crate) enum NodeError {
 }
 
 /// The machine, its goal, and when to look again.
-pub(crate) struct Node {
+pub(crate) struct Reconciler {
     goal: Goal,
     machine: Machine,
     events: Events,
@@ -82,14 +82,14 @@ pub(crate) struct Node {
     /// The nftables tables as last seen, until they change.
     tables: Option<Tables>,
     /// Open vSwitch's database as last seen.
-    switch: SwitchSeen,
+    switch: ObservedSwitch,
     /// The link that the default route prefers to the uplink.
     preferred: Option<String>,
     /// Since when the uplink has none, and another link has.
     left: Option<Instant>,
 }
 
-impl Node {
+impl Reconciler {
     /// Locks the journal, and listens.
     pub(crate) async fn open(goal: Goal, places: &Places) -> Result<Self, NodeError> {
         let journal = Journal::hold(&places.directory)?;
@@ -130,7 +130,7 @@ impl Node {
             events,
             connections,
             tables: None,
-            switch: SwitchSeen::default(),
+            switch: ObservedSwitch::default(),
             preferred: None,
             left: None,
         })
@@ -140,14 +140,14 @@ impl Node {
     /// problems.
     ///
     /// # Errors
-    /// [`NodeError::Refused`]; or why a look failed.
+    /// [`NodeError::Refused`]; or why a snapshot failed.
     pub(crate) async fn preflight(
         &mut self,
         api: Option<&kube::Client>,
     ) -> Result<Vec<String>, NodeError> {
-        let look = self.look().await?;
-        let mut found = self.surroundings(&look, api).await;
-        let conflicts = look.plan.conflicts.iter().map(ToString::to_string);
+        let snapshot = self.snapshot().await?;
+        let mut found = self.surroundings(&snapshot, api).await;
+        let conflicts = snapshot.plan.conflicts.iter().map(ToString::to_string);
         found.refusals.splice(..0, conflicts);
         judged(found)
     }
@@ -158,15 +158,15 @@ impl Node {
     /// [`NodeError::Refused`].
     pub(crate) async fn check_surroundings(
         &self,
-        look: &Look,
+        snapshot: &Snapshot,
         api: Option<&kube::Client>,
     ) -> Result<Vec<String>, NodeError> {
-        judged(self.surroundings(look, api).await)
+        judged(self.surroundings(snapshot, api).await)
     }
 
-    async fn surroundings(&self, look: &Look, api: Option<&kube::Client>) -> Preflight {
+    async fn surroundings(&self, snapshot: &Snapshot, api: Option<&kube::Client>) -> Preflight {
         match &self.goal.settings {
-            Some(settings) => Preflight::look(settings, look, api).await,
+            Some(settings) => Preflight::check(settings, snapshot, api).await,
             None => Preflight::default(),
         }
     }
@@ -187,12 +187,12 @@ impl Node {
     }
 
     /// The guard of the move with this deadline, once no other process is.
-    pub(crate) fn stand_in(&self, until: String) -> impl Future<Output = ()> + Send + 'static {
+    pub(crate) fn guard_move(&self, until: String) -> impl Future<Output = ()> + Send + 'static {
         let places = self.machine.moving.places.clone();
         async move {
             let watched = async {
                 let guard = moved::wait_for_guard(&places.directory).await?;
-                Watch::open(&places, &until, guard).await?.run().await
+                Guard::open(&places, &until, guard).await?.run().await
             };
             if let Err(error) = watched.await {
                 warn!("guard the move of the NIC: {error}");
@@ -227,11 +227,11 @@ impl Node {
         let deadline = Instant::now() + OTHERS_LIMIT;
         let (mut rounds, mut failures) = (Vec::new(), Vec::new());
         loop {
-            let look = self.reconcile(&mut rounds, &mut failures).await?;
+            let snapshot = self.reconcile(&mut rounds, &mut failures).await?;
             if !failures.is_empty() {
                 return Err(NodeError::Apply(failures));
             }
-            let awaited = awaited(&look.findings);
+            let awaited = awaited(&snapshot.findings);
             if awaited.is_empty() {
                 return Ok(rounds.concat());
             }
@@ -243,20 +243,20 @@ impl Node {
     /// run left.
     pub(crate) async fn cleanup(&mut self, force: bool) -> Result<Vec<Step>, NodeError> {
         let deadline = Instant::now() + OTHERS_LIMIT;
-        let look = self.look().await?;
+        let snapshot = self.snapshot().await?;
         let removes_port = |step: &Step| match step {
             Step::Remove(Item::Port(port)) => port.link == LINK,
             Step::Remove(Item::File(File { path, .. })) => path == AGENT_FILE,
             _ => false,
         };
-        let pods = look.actual.pods;
-        if !force && pods > 0 && diff::steps(&look.findings).iter().any(removes_port) {
+        let pods = snapshot.actual.pods;
+        if !force && pods > 0 && diff::steps(&snapshot.findings).iter().any(removes_port) {
             return Err(NodeError::Pods(pods));
         }
         let (mut rounds, mut failures) = (Vec::new(), Vec::new());
         loop {
-            let look = self.reconcile(&mut rounds, &mut failures).await?;
-            let Actual { switch, links, .. } = look.actual;
+            let snapshot = self.reconcile(&mut rounds, &mut failures).await?;
+            let Actual { switch, links, .. } = snapshot.actual;
             let mut noted = self.machine.journal.undos().iter();
             let left = noted.find_map(|undo| {
                 let (link, has_row) = match undo {
@@ -300,46 +300,51 @@ impl Node {
         &mut self,
         rounds: &mut Vec<Vec<Step>>,
         failures: &mut Vec<Failure>,
-    ) -> Result<Look, NodeError> {
+    ) -> Result<Snapshot, NodeError> {
         loop {
-            let look = self.look().await?;
+            let snapshot = self.snapshot().await?;
             let more = !rounds.is_empty();
-            refuse_conflicts(&look.plan.conflicts, more)?;
-            refuse_foreign(&look.findings, more)?;
-            let mut steps = diff::steps(&look.findings);
+            refuse_conflicts(&snapshot.plan.conflicts, more)?;
+            refuse_foreign(&snapshot.findings, more)?;
+            let mut steps = diff::steps(&snapshot.findings);
             steps.retain(|step| !failures.iter().any(|it| it.steps.contains(step)));
             if steps.is_empty() {
-                return Ok(look);
+                return Ok(snapshot);
             }
             if rounds.len() == MOST_ROUNDS {
                 let left = steps.iter().map(|step| format!("  {step:?}"));
                 return Err(NodeError::Undone(left.collect()));
             }
-            failures.extend(self.apply(&steps, &look.actual).await);
+            failures.extend(self.apply(&steps, &snapshot.actual).await);
             rounds.push(steps);
         }
     }
 
     /// Looks at everything; at the nftables tables if they may have changed.
-    pub(crate) async fn look(&mut self) -> Result<Look, NodeError> {
+    pub(crate) async fn snapshot(&mut self) -> Result<Snapshot, NodeError> {
         self.machine.journal.restore()?;
         let known = self.tables.take();
         let journal = &self.machine.journal;
-        let look = self.connections.look(&self.goal, journal, known.clone());
-        let mut look = look.await?;
-        if self.moves_uplink(&look) {
+        let snapshot = self
+            .connections
+            .snapshot(&self.goal, journal, known.clone());
+        let mut snapshot = snapshot.await?;
+        if self.moves_uplink(&snapshot) {
             let journal = &self.machine.journal;
-            look = self.connections.look(&self.goal, journal, known).await?;
+            snapshot = self
+                .connections
+                .snapshot(&self.goal, journal, known)
+                .await?;
         }
-        self.record_table(&look);
-        let index = |name: &str| look.actual.links.get(name).map(|link| link.index);
-        let planned = look.plan.items.iter().filter_map(|item| match item {
+        self.record_table(&snapshot);
+        let index = |name: &str| snapshot.actual.links.get(name).map(|link| link.index);
+        let planned = snapshot.plan.items.iter().filter_map(|item| match item {
             Item::Route(route) => Some(route.link.as_str()),
             _ => None,
         });
         let settings = self.goal.settings.as_ref();
         let bridge = settings.map(|settings| settings.bridge.as_str());
-        let others = planned.chain(bridge).chain(look.plan.uplink.as_deref());
+        let others = planned.chain(bridge).chain(snapshot.plan.uplink.as_deref());
         // cleanup waits for its removal, without settings.
         let others = others.chain(index(GATEWAY).map(|_| GATEWAY));
         let others = others.chain(settings.and_then(|it| it.gateway()));
@@ -350,8 +355,8 @@ impl Node {
             others: others.filter_map(index).collect(),
             networks: settings.map(Settings::networks).unwrap_or_default(),
         });
-        self.tables = Some((look.actual.tables.clone(), look.actual.services));
-        let asks = look.plan.asks_southbound;
+        self.tables = Some((snapshot.actual.tables.clone(), snapshot.actual.services));
+        let asks = snapshot.plan.asks_southbound;
         if asks != self.connections.southbound.is_some() {
             let settings = settings.filter(|_| asks).cloned();
             self.connections.follow_southbound(settings.as_ref())?;
@@ -359,13 +364,13 @@ impl Node {
             self.events
                 .southbound_is(self.connections.southbound.as_ref());
         }
-        self.switch = look.actual.switch.clone();
-        Ok(look)
+        self.switch = snapshot.actual.switch.clone();
+        Ok(snapshot)
     }
 
     /// Records how nft lists the tables that podwire has just written.
-    fn record_table(&mut self, look: &Look) {
-        let well = look
+    fn record_table(&mut self, snapshot: &Snapshot) {
+        let well = snapshot
             .findings
             .iter()
             .filter_map(|finding| match &finding.item {
@@ -374,7 +379,7 @@ impl Node {
             });
         let journal = &mut self.machine.journal;
         for name in well.filter_map(Table::known) {
-            if let (None, Some(seen)) = (journal.table(name), look.actual.tables.get(name)) {
+            if let (None, Some(seen)) = (journal.table(name), snapshot.actual.tables.get(name)) {
                 journal.record_table(name, Some(seen.digest.clone()));
             }
         }
@@ -382,14 +387,14 @@ impl Node {
 
     /// Keeps the uplink; follows the default route to another link once that alone has had one for
     /// a while. Returns whether it does now.
-    fn moves_uplink(&mut self, look: &Look) -> bool {
+    fn moves_uplink(&mut self, snapshot: &Snapshot) -> bool {
         let settings = self.goal.settings.as_ref();
         let is_named = settings
             .is_some_and(|settings| settings.interface.is_some() || settings.gateway().is_some());
-        let Some(uplink) = look.plan.uplink.clone().filter(|_| !is_named) else {
+        let Some(uplink) = snapshot.plan.uplink.clone().filter(|_| !is_named) else {
             return false;
         };
-        let links = &look.actual.default_links;
+        let links = &snapshot.actual.default_links;
         let Some(first) = links.first().filter(|first| **first != uplink) else {
             (self.left, self.preferred) = (None, None);
             self.goal.uplink = Some(uplink);
@@ -423,7 +428,7 @@ impl Node {
         self.left.map(|left| left + EVIDENCE)
     }
 
-    /// Executes steps, after a look; returns those that failed.
+    /// Executes steps, after a snapshot; returns those that failed.
     pub(crate) async fn apply(&mut self, steps: &[Step], actual: &Actual) -> Vec<Failure> {
         let of_table = |step: &Step| {
             matches!(
@@ -461,7 +466,7 @@ impl Node {
         refused
     }
 
-    /// Waits until something has happened that calls for another look.
+    /// Waits until something has happened that calls for another snapshot.
     pub(crate) async fn changes(&mut self) -> io::Result<Changes> {
         loop {
             let changes = self.events.next().await?;
