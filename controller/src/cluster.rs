@@ -23,7 +23,7 @@ use self::logging::Logging;
 use self::network::{Definition, Selections};
 use self::policy::Selected;
 use self::tiered::Tiered;
-use crate::ipam::{Had, Mac, REQUESTED_ADDRESSES, REQUESTED_MAC};
+use crate::ipam::{Mac, REQUESTED_ADDRESSES, REQUESTED_MAC, RecordedAddresses};
 use crate::key::{Key, Of};
 
 /// A node.
@@ -64,7 +64,7 @@ pub struct Pod {
     /// The addresses that its kubelet reports (`status.podIPs`).
     pub reported: Box<[IpAddr]>,
     /// The content of `k8s.ovn.org/pod-networks`.
-    pub networks: Option<Had>,
+    pub networks: Option<RecordedAddresses>,
     /// Its entries of other networks.
     pub other_networks: OtherNetworks,
     /// The networks that it asks for beside the default one.

@@ -62,7 +62,7 @@ pub(crate) struct Series {
 /// What is told of the delays, in the leader's Lease and by `status`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Told {
+pub(crate) struct DelayReport {
     /// From a row's commit until the southbound database has its port.
     pub(crate) northd: Option<Last>,
     /// From the claim of ovn-controller until it has installed the flows.
@@ -85,7 +85,7 @@ pub(crate) struct Last {
 
 /// A port in the southbound database that is not up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Seen<'a> {
+pub(crate) struct UnboundPort<'a> {
     pub(crate) port: &'a str,
     /// A chassis has claimed it.
     pub(crate) claimed: bool,
@@ -157,10 +157,10 @@ impl Delays {
     /// What the southbound database shows in a row now: a port that is not up, or, with None, that
     /// the port is up or gone. `exists` tells whether a port still has its row in the northbound
     /// database.
-    pub(crate) fn seen(
+    pub(crate) fn observe(
         &self,
         row: Uuid,
-        seen: Option<Seen<'_>>,
+        seen: Option<UnboundPort<'_>>,
         at: Instant,
         exists: impl Fn(&str) -> bool,
     ) {
@@ -211,10 +211,10 @@ impl Delays {
         inner.bound.clear();
     }
 
-    pub(crate) fn told(&self) -> Told {
+    pub(crate) fn report(&self) -> DelayReport {
         let inner = self.lock();
         let first = inner.committed.values().min();
-        Told {
+        DelayReport {
             northd: inner.northd.last(),
             nodes: inner.nodes.last(),
             waiting: inner.committed.len(),

@@ -1,7 +1,7 @@
 //! Compares wanted rows with the replica; the difference is the transaction.
 
 mod members;
-mod seen;
+mod status;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -15,7 +15,7 @@ use smol_str::SmolStr;
 use crate::key::Key;
 use crate::members::Member;
 use crate::want::{Column, Row};
-pub use seen::Seen;
+pub use status::RowStatus;
 
 /// Marks a row in external_ids as created by the controller.
 const OWNER: (&str, &str) = ("podwire.io/owner", "controller");
@@ -53,7 +53,7 @@ pub struct Plan<'db> {
     inserted: HashMap<(Table, String), RowName>,
     /// What is added to columns of references or members, and what is removed: one operation for
     /// each column, because for each operation the database copies it.
-    changes: BTreeMap<(Table, &'static str, Target), BTreeMap<Element, Change>>,
+    changes: BTreeMap<(Table, &'static str, Target), BTreeMap<Element, ElementChange>>,
 }
 
 /// An element of such a column.
@@ -64,7 +64,7 @@ enum Element {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Change {
+enum ElementChange {
     Added,
     Removed,
 }
@@ -116,13 +116,13 @@ impl<'db> Plan<'db> {
                 Value::set(changed.map(|(element, _)| element.clone()))
             };
             let holder = || Condition::equal("_uuid", Value::from(holder));
-            let added = all(Change::Added);
+            let added = all(ElementChange::Added);
             if !added.is_empty() {
                 self.transaction
                     .mutate(table.name(), holder(), Mutation::insert(column, added))
                     .expect_count(1);
             }
-            let removed = all(Change::Removed);
+            let removed = all(ElementChange::Removed);
             if !removed.is_empty() {
                 let removal = Mutation::delete(column, removed);
                 self.transaction.mutate(table.name(), holder(), removal);
@@ -356,13 +356,13 @@ impl<'db> Plan<'db> {
 
     fn link(&mut self, link: (Table, &'static str, Target), child: Target) {
         let changes = self.changes.entry(link).or_default();
-        changes.insert(Element::Row(child), Change::Added);
+        changes.insert(Element::Row(child), ElementChange::Added);
     }
 
     fn unlink(&mut self, table: Table, column: &'static str, holder: Uuid, element: Element) {
         let holder = (table, column, Target::There(holder));
         let changes = self.changes.entry(holder).or_default();
-        changes.insert(element, Change::Removed);
+        changes.insert(element, ElementChange::Removed);
     }
 
     /// The columns of a row that differ.

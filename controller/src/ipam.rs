@@ -9,8 +9,8 @@ mod subnets;
 #[cfg(test)]
 mod tests;
 
-pub use addresses::{Addresses, Assigned, Former, Had};
-pub use error::{AddressError, Whose};
+pub use addresses::{Addresses, Assigned, FormerAddresses, RecordedAddresses};
+pub use error::{AddressError, SubnetOwner};
 pub use podwire_cluster::address::{Mac, mac, nth};
 pub use request::{REQUESTED_ADDRESSES, REQUESTED_MAC, Request, RequestError};
 pub use subnets::{ClusterSubnet, ClusterSubnetError, SubnetError, Subnets};
@@ -40,10 +40,10 @@ pub enum Layout {
 }
 
 impl Layout {
-    fn whose(&self, name: &str) -> Whose {
+    fn whose(&self, name: &str) -> SubnetOwner {
         match self {
-            Self::Nodes => Whose::Node(name.to_owned()),
-            Self::Shared { .. } => Whose::Network(name.to_owned()),
+            Self::Nodes => SubnetOwner::Node(name.to_owned()),
+            Self::Shared { .. } => SubnetOwner::Network(name.to_owned()),
         }
     }
 }
@@ -121,15 +121,17 @@ pub fn pod_network(addresses: &[IpNet], mac: Mac) -> Value {
 }
 
 /// A pod's addresses, according to its entry in its annotation.
-pub fn read_pod_network(entry: &Value) -> Had {
+pub fn read_pod_network(entry: &Value) -> RecordedAddresses {
     let addresses = strings(&entry["ip_addresses"]).chain(strings(&entry["ip_address"]));
-    let mut had = Had {
+    let mut recorded = RecordedAddresses {
         addresses: addresses.filter_map(|text| text.parse().ok()).collect(),
         mac: strings(&entry["mac_address"]).find_map(|text| text.parse().ok()),
         is_exact: false,
     };
-    had.addresses.dedup();
-    let written = had.mac.map(|mac| pod_network(&had.addresses, mac));
-    had.is_exact = written.as_ref() == Some(entry);
-    had
+    recorded.addresses.dedup();
+    let written = recorded
+        .mac
+        .map(|mac| pod_network(&recorded.addresses, mac));
+    recorded.is_exact = written.as_ref() == Some(entry);
+    recorded
 }

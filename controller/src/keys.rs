@@ -130,7 +130,7 @@ pub enum KeysError {
          that of its original. Give each machine one of its own, or remove the directory of a node \
          that is gone"
     )]
-    Twins {
+    SameChassis {
         /// A node.
         one: String,
         /// Another.
@@ -289,7 +289,7 @@ fn chassis(args: &KeysArgs) -> Result<BTreeMap<String, String>, KeysError> {
     let mut by_id: BTreeMap<&String, &String> = BTreeMap::new();
     for (node, system_id) in &nodes {
         if let Some(other) = by_id.insert(system_id, node) {
-            return Err(KeysError::Twins {
+            return Err(KeysError::SameChassis {
                 one: other.clone(),
                 other: node.clone(),
                 system_id: system_id.clone(),

@@ -31,7 +31,7 @@ use crate::southbound::has_port;
 pub const NAME: &str = "podwire-controller";
 
 /// The annotation of the Lease with what its holder knows of OVN's delays, as JSON.
-pub(crate) const TOLD: &str = "podwire.io/ovn-delays";
+pub(crate) const DELAYS: &str = "podwire.io/ovn-delays";
 
 /// How long a lease is valid without renewal.
 const DURATION: Duration = Duration::from_secs(15);
@@ -95,8 +95,8 @@ impl Lease {
         }
     }
 
-    /// A lease whose annotation [`TOLD`] has the delays as of the last renewal, so that whoever may
-    /// read it knows what only the leader sees, at the price of no request.
+    /// A lease whose annotation [`DELAYS`] has the delays as of the last renewal, so that whoever
+    /// may read it knows what only the leader sees, at the price of no request.
     pub(crate) fn telling(mut self, delays: Delays) -> Self {
         self.delays = Some(delays);
         self
@@ -159,7 +159,7 @@ impl Lease {
             });
             let Some((holder, duration)) = held_by_other else {
                 await_rows(&self.ovsdb).await;
-                if self.take(lease).await? {
+                if self.hold(lease).await? {
                     return Ok(());
                 }
                 continue;
@@ -189,7 +189,7 @@ impl Lease {
             };
             if timeout_at(expiry, is_renewed).await.is_err() {
                 await_rows(&self.ovsdb).await;
-                if self.take(lease).await? {
+                if self.hold(lease).await? {
                     return Ok(());
                 }
             }
@@ -258,7 +258,7 @@ impl Lease {
 
     async fn renew(&self) -> Result<bool, LeaseError> {
         match self.current().await? {
-            Some(lease) if self.has(&lease) => self.take(Some(lease)).await,
+            Some(lease) if self.has(&lease) => self.hold(Some(lease)).await,
             _ => Ok(false),
         }
     }
@@ -269,7 +269,7 @@ impl Lease {
     }
 
     /// Enters this controller into the lease; false if another was faster.
-    async fn take(&self, lease: Option<ApiLease>) -> Result<bool, LeaseError> {
+    async fn hold(&self, lease: Option<ApiLease>) -> Result<bool, LeaseError> {
         let started = Instant::now();
         let now = MicroTime(Timestamp::now());
         let params = PostParams::default();
@@ -284,9 +284,9 @@ impl Lease {
             Some(mut lease) => {
                 if let Some(delays) = &self.delays {
                     delays.retain(|port| has_port(&self.ovsdb, port));
-                    let told = serde_json::to_string(&delays.told()).unwrap_or_default();
+                    let report = serde_json::to_string(&delays.report()).unwrap_or_default();
                     let annotations = lease.metadata.annotations.get_or_insert_default();
-                    annotations.insert(TOLD.to_owned(), told);
+                    annotations.insert(DELAYS.to_owned(), report);
                 }
                 let before = lease.spec.take();
                 lease.spec = Some(match before {

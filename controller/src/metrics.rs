@@ -69,16 +69,16 @@ pub(crate) fn page(progress: &Progress, delays: &Delays) -> String {
             progress.retries,
         ),
     ];
-    let told = delays.told();
+    let report = delays.report();
     let waiting = (
         "northd_waiting_pods",
         "Pods whose rows ovn-northd has not brought into the southbound database",
-        told.waiting as u64,
+        report.waiting as u64,
     );
     registry.register(
         "northd_longest_wait_seconds",
         "How long the first of them has waited",
-        ConstGauge::new(told.longest_ms as f64 / 1e3),
+        ConstGauge::new(report.longest_ms as f64 / 1e3),
     );
     for (name, help, value) in gauges.into_iter().chain([waiting]) {
         registry.register(

@@ -10,7 +10,7 @@ use podwire_ovs::transact::{Condition, TransactError, Transaction};
 use tokio::time::Instant;
 
 use crate::config::{Config, SettingError};
-use crate::delays::{Delays, Seen};
+use crate::delays::{Delays, UnboundPort};
 
 /// The tables with a row for each chassis, by its name.
 const TABLES: [&str; 2] = ["Chassis", "Chassis_Private"];
@@ -52,7 +52,7 @@ impl Southbound {
             self.0.read(|db| {
                 for (_, row) in &changed.rows {
                     let seen = db.row(PORTS, *row).and_then(seen);
-                    delays.seen(*row, seen, at, exists);
+                    delays.observe(*row, seen, at, exists);
                 }
             });
             // What happened while there was no connection has no time.
@@ -68,7 +68,7 @@ impl Southbound {
             for port in ports {
                 delays.committed(port, at);
                 for row in db.find(PORTS, BY_PORT, port.as_str()) {
-                    delays.seen(row.uuid(), seen(row), Instant::now(), |_| true);
+                    delays.observe(row.uuid(), seen(row), Instant::now(), |_| true);
                 }
             }
         });
@@ -96,10 +96,10 @@ impl Southbound {
     }
 }
 
-fn seen(row: Row<'_>) -> Option<Seen<'_>> {
+fn seen(row: Row<'_>) -> Option<UnboundPort<'_>> {
     // A server that can't select rows sends those of all ports.
     let is_up = row.bool("up") != Some(false);
-    (!is_up).then_some(Seen {
+    (!is_up).then_some(UnboundPort {
         port: row.str("logical_port")?,
         claimed: row.column("chassis").is_some_and(|it| !it.is_empty()),
     })

@@ -6,8 +6,8 @@ fn ms(start: Instant, millis: u64) -> Instant {
     start + Duration::from_millis(millis)
 }
 
-fn seen(claimed: bool) -> Option<Seen<'static>> {
-    Some(Seen {
+fn seen(claimed: bool) -> Option<UnboundPort<'static>> {
+    Some(UnboundPort {
         port: "default_web",
         claimed,
     })
@@ -17,11 +17,11 @@ fn seen(claimed: bool) -> Option<Seen<'static>> {
 fn a_pods_way_is_split_at_the_southbound_row_and_at_the_claim() {
     let (delays, start) = (Delays::default(), Instant::now());
     delays.committed("default_web", start);
-    assert_eq!(delays.told().waiting, 1);
-    delays.seen(ROW, seen(false), ms(start, 900), |_| true);
-    delays.seen(ROW, seen(true), ms(start, 1000), |_| true);
-    delays.seen(ROW, seen(true), ms(start, 1010), |_| true);
-    delays.seen(ROW, None, ms(start, 1012), |_| true);
+    assert_eq!(delays.report().waiting, 1);
+    delays.observe(ROW, seen(false), ms(start, 900), |_| true);
+    delays.observe(ROW, seen(true), ms(start, 1000), |_| true);
+    delays.observe(ROW, seen(true), ms(start, 1010), |_| true);
+    delays.observe(ROW, None, ms(start, 1012), |_| true);
     let last = |ms| {
         Some(Last {
             pods: 1,
@@ -30,11 +30,11 @@ fn a_pods_way_is_split_at_the_southbound_row_and_at_the_claim() {
         })
     };
     assert_eq!(
-        delays.told(),
-        Told {
+        delays.report(),
+        DelayReport {
             northd: last(900),
             nodes: last(12),
-            ..Told::default()
+            ..DelayReport::default()
         }
     );
 }
@@ -43,15 +43,15 @@ fn a_pods_way_is_split_at_the_southbound_row_and_at_the_claim() {
 fn a_port_that_is_deleted_or_unknown_says_nothing() {
     let (delays, start) = (Delays::default(), Instant::now());
     // That of an earlier term, or a router's.
-    delays.seen(ROW, seen(true), start, |_| true);
-    delays.seen(ROW, None, start, |_| true);
+    delays.observe(ROW, seen(true), start, |_| true);
+    delays.observe(ROW, None, start, |_| true);
     delays.committed("default_web", start);
-    delays.seen(ROW, seen(true), start, |_| true);
-    delays.seen(ROW, None, start, |_| false);
-    assert_eq!(delays.told().nodes, None);
+    delays.observe(ROW, seen(true), start, |_| true);
+    delays.observe(ROW, None, start, |_| false);
+    assert_eq!(delays.report().nodes, None);
     delays.committed("default_web", start);
     delays.retain(|port| port != "default_web");
-    assert_eq!(delays.told().waiting, 0);
+    assert_eq!(delays.report().waiting, 0);
 }
 
 #[test]

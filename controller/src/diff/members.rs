@@ -7,7 +7,7 @@ use podwire_ovs::replica::Row as Found;
 use podwire_ovs::value::{Atom, Value};
 use smol_str::SmolStr;
 
-use super::{Change, Element, Plan, Target};
+use super::{Element, ElementChange, Plan, Target};
 use crate::members::Group;
 
 impl<'db> Plan<'db> {
@@ -22,7 +22,7 @@ impl<'db> Plan<'db> {
         let place = (group.table, column, holder);
         if !is_there {
             let changes = self.changes.entry(place).or_default();
-            changes.insert(element, Change::Added);
+            changes.insert(element, ElementChange::Added);
         } else if let Entry::Occupied(mut changes) = self.changes.entry(place) {
             changes.get_mut().remove(&element);
             if changes.get().is_empty() {

@@ -20,7 +20,7 @@ pub struct Assigned {
 
 /// A pod's addresses as a row or an annotation has them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Had {
+pub struct RecordedAddresses {
     /// The addresses.
     pub addresses: Vec<IpNet>,
     /// The MAC address.
@@ -29,7 +29,7 @@ pub struct Had {
     pub is_exact: bool,
 }
 
-impl Had {
+impl RecordedAddresses {
     /// Whether the annotation is the one for these addresses.
     pub fn is(&self, assigned: &Assigned) -> bool {
         self.is_exact && self.addresses == assigned.addresses && self.mac == Some(assigned.mac)
@@ -38,9 +38,9 @@ impl Had {
 
 /// A pod's addresses from before this controller knew it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Former {
+pub struct FormerAddresses {
     /// The addresses.
-    pub had: Had,
+    pub recorded: RecordedAddresses,
     /// Its row or its kubelet has them. Otherwise only its annotation does, which users can write.
     pub is_certain: bool,
 }
@@ -160,26 +160,26 @@ impl Addresses {
         &mut self,
         pod: &Attachment,
         (uid, node): (&Name, &Name),
-        former: &[Former],
+        former: &[FormerAddresses],
         request: impl FnOnce() -> Result<Request, RequestError>,
         now: Instant,
     ) -> Result<&Assigned, AddressError> {
         if !self.has(pod, (uid, node)) {
             self.release(pod, now);
             let pools = self.pools_of(node)?;
-            let is_placed = |former: &&Former| {
+            let is_placed = |former: &&FormerAddresses| {
                 let mut own = pools.iter();
-                own.any(|it| it.place_of(&former.had).is_some())
-                    || (pools.is_empty() && former.had.mac.is_some())
+                own.any(|it| it.place_of(&former.recorded).is_some())
+                    || (pools.is_empty() && former.recorded.mac.is_some())
             };
             let mut former = former.iter().filter(is_placed);
             let assigned = match former.next() {
-                Some(Former {
-                    had,
+                Some(FormerAddresses {
+                    recorded,
                     is_certain: true,
-                }) => self.proven(pod, node, had, request)?,
+                }) => self.proven(pod, node, recorded, request)?,
                 claimed => {
-                    let claimed = claimed.map(|former| &former.had);
+                    let claimed = claimed.map(|former| &former.recorded);
                     self.chosen(pod, node, claimed, &request()?, now)?
                 }
             };
@@ -217,13 +217,13 @@ impl Addresses {
         &self,
         pod: &Attachment,
         node: &str,
-        had: &Had,
+        recorded: &RecordedAddresses,
         request: impl FnOnce() -> Result<Request, RequestError>,
     ) -> Result<Assigned, AddressError> {
         let twice = |what: String, holder| AddressError::Twice { what, holder };
         let mut addresses = Vec::new();
         for pool in self.pools.get(node).into_iter().flatten() {
-            let Some(place) = pool.place_of(had) else {
+            let Some(place) = pool.place_of(recorded) else {
                 continue;
             };
             let address = nth(pool.subnet, place);
@@ -238,7 +238,7 @@ impl Addresses {
         let [own, former] = self.own_macs(pod, node, &addresses);
         let is_usable = |mac: &Mac| self.has_mac(*mac, node, &[own]).is_none();
         let requested = || request().ok()?.mac.filter(is_usable);
-        let mac = had.mac.or_else(requested).unwrap_or(own);
+        let mac = recorded.mac.or_else(requested).unwrap_or(own);
         match self.has_mac(mac, node, &[own, former]) {
             Some(holder) => Err(twice(mac.to_string(), holder)),
             None => Ok(Assigned { addresses, mac }),
@@ -250,7 +250,7 @@ impl Addresses {
         &mut self,
         pod: &Attachment,
         node: &str,
-        claimed: Option<&Had>,
+        claimed: Option<&RecordedAddresses>,
         request: &Request,
         now: Instant,
     ) -> Result<Assigned, AddressError> {
@@ -290,7 +290,7 @@ impl Addresses {
                 let own = || mac(nth(pool.subnet, *place).addr());
                 pool.is_free(*place) && !(is_first && self.mac_holder(own(), node).is_some())
             };
-            let claimed = claimed.and_then(|had| pool.place_of(had));
+            let claimed = claimed.and_then(|recorded| pool.place_of(recorded));
             let claimed = claimed.filter(is_usable);
             let requested = request.of_family(matches!(pool.subnet, IpNet::V4(_)));
             let place = match (claimed, requested) {
@@ -315,9 +315,11 @@ impl Addresses {
             addresses.push(nth(pool.subnet, place));
         }
         let [own, former] = self.own_macs(pod, node, &addresses);
-        let had = claimed.filter(|_| keeps).and_then(|had| had.mac);
-        let mac = match (had, request.mac) {
-            (Some(had), _) if self.has_mac(had, node, &[own, former]).is_none() => had,
+        let recorded = claimed.filter(|_| keeps).and_then(|recorded| recorded.mac);
+        let mac = match (recorded, request.mac) {
+            (Some(recorded), _) if self.has_mac(recorded, node, &[own, former]).is_none() => {
+                recorded
+            }
             (None, Some(requested)) => requested,
             _ => own,
         };
@@ -402,18 +404,24 @@ impl Addresses {
     }
 
     /// Whether no pod has one of these addresses, in the subnets of a node.
-    pub fn is_free(&self, node: &str, former: &[Former]) -> bool {
+    pub fn is_free(&self, node: &str, former: &[FormerAddresses]) -> bool {
         let mut pools = self.pools.get(node).into_iter().flatten();
         pools.any(|pool| {
-            let mut places = former.iter().filter_map(|it| pool.place_of(&it.had));
+            let mut places = former.iter().filter_map(|it| pool.place_of(&it.recorded));
             places.any(|place| pool.is_free(place))
         })
     }
 
     /// Lets addresses rest that a pod had which is gone, unless another has them.
-    pub fn rest(&mut self, pod: &Attachment, node: &str, had: &Had, now: Instant) {
+    pub fn rest(
+        &mut self,
+        pod: &Attachment,
+        node: &str,
+        recorded: &RecordedAddresses,
+        now: Instant,
+    ) {
         for pool in self.pools.get_mut(node).into_iter().flatten() {
-            if let Some(place) = pool.place_of(had) {
+            if let Some(place) = pool.place_of(recorded) {
                 pool.rest(place, pod, now + self.rest);
             }
         }

@@ -17,8 +17,8 @@ pub enum AddressError {
     Full {
         /// The subnet.
         subnet: IpNet,
-        /// Whose it is.
-        whose: Whose,
+        /// SubnetOwner it is.
+        whose: SubnetOwner,
     },
     /// All unused ones were freed moments ago.
     #[error("all free addresses of {subnet} were released by other pods only a moment ago")]
@@ -45,7 +45,7 @@ pub enum AddressError {
         /// The address.
         address: IpAddr,
         /// The node or the network.
-        whose: Whose,
+        whose: SubnetOwner,
         /// Its subnets.
         subnets: String,
     },
@@ -86,14 +86,14 @@ pub enum AddressError {
 
 /// What has subnets.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Whose {
+pub enum SubnetOwner {
     /// A node.
     Node(String),
     /// A network that all nodes share.
     Network(String),
 }
 
-impl Whose {
+impl SubnetOwner {
     fn more(&self) -> String {
         match self {
             Self::Node(node) => {
@@ -119,7 +119,7 @@ impl Whose {
     }
 }
 
-impl fmt::Display for Whose {
+impl fmt::Display for SubnetOwner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Node(name) => write!(f, "node {name}"),

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use ipnet::IpNet;
 
-use super::{AddressError, Had, Layout, Whose};
+use super::{AddressError, Layout, RecordedAddresses, SubnetOwner};
 use podwire_cluster::ObjectName;
 
 use crate::key::Attachment;
@@ -96,8 +96,8 @@ impl Pool {
     }
 
     /// The index of a pod's former address in this subnet.
-    pub(super) fn place_of(&self, had: &Had) -> Option<u128> {
-        had.addresses.iter().find_map(|it| self.place(*it))
+    pub(super) fn place_of(&self, recorded: &RecordedAddresses) -> Option<u128> {
+        recorded.addresses.iter().find_map(|it| self.place(*it))
     }
 
     /// The pod that freed an index, and how long the index rests for others.
@@ -121,7 +121,7 @@ impl Pool {
     /// The next index that does not rest and for which this is true.
     pub(super) fn find(
         &self,
-        whose: impl FnOnce() -> Whose,
+        whose: impl FnOnce() -> SubnetOwner,
         is_usable: impl Fn(&u128) -> bool,
     ) -> Result<u128, AddressError> {
         let resting: BTreeSet<u128> = self.resting.iter().map(|it| it.place).collect();

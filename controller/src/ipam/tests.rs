@@ -22,17 +22,17 @@ fn claim(
     addresses: &mut Addresses,
     number: u32,
     whose: (&str, &str),
-    had: &[IpNet],
+    recorded: &[IpNet],
     now: Instant,
 ) -> Result<Vec<IpNet>, AddressError> {
-    claim_as(addresses, number, whose, former(had, false), now)
+    claim_as(addresses, number, whose, former(recorded, false), now)
 }
 
 fn claim_as(
     addresses: &mut Addresses,
     number: u32,
     whose: (&str, &str),
-    former: Former,
+    former: FormerAddresses,
     now: Instant,
 ) -> Result<Vec<IpNet>, AddressError> {
     let whose = (&whose.0.into(), &whose.1.into());
@@ -41,13 +41,16 @@ fn claim_as(
     claimed.map(|assigned| assigned.addresses.clone())
 }
 
-fn former(addresses: &[IpNet], is_certain: bool) -> Former {
+fn former(addresses: &[IpNet], is_certain: bool) -> FormerAddresses {
     let addresses = addresses.to_vec();
-    let had = Had {
+    let recorded = RecordedAddresses {
         addresses,
-        ..Had::default()
+        ..RecordedAddresses::default()
     };
-    Former { had, is_certain }
+    FormerAddresses {
+        recorded,
+        is_certain,
+    }
 }
 
 const REST: Duration = Duration::from_secs(30);
@@ -100,8 +103,8 @@ fn nodes_get_the_next_subnet_of_each_family_and_more_networks_extend_one() {
 fn what_a_node_had_is_kept_unless_it_is_another_s_and_refused_if_the_cluster_has_not_got_it() {
     let mut subnets = subnets("10.0.0.0/16/24,fd00::/56/64");
     for foreign in ["192.0.2.0/24", "10.0.3.0/25", "10.0.0.0/16", "10.0.3.7/24"] {
-        let had = [net("fd00:0:0:7::/64"), net(foreign)];
-        let error = subnets.keep("a", &had).unwrap_err().to_string();
+        let recorded = [net("fd00:0:0:7::/64"), net(foreign)];
+        let error = subnets.keep("a", &recorded).unwrap_err().to_string();
         let named = "which is no part of --cluster-subnets 10.0.0.0/16/24,fd00::/56/64";
         assert!(
             error.contains(foreign) && error.contains(named),
@@ -109,8 +112,8 @@ fn what_a_node_had_is_kept_unless_it_is_another_s_and_refused_if_the_cluster_has
         );
         assert_eq!(subnets.of("a"), []);
     }
-    let had = ["fd00:0:0:7::/64", "10.0.5.0/24", "10.0.6.0/24"].map(net);
-    subnets.keep("a", &had).unwrap();
+    let recorded = ["fd00:0:0:7::/64", "10.0.5.0/24", "10.0.6.0/24"].map(net);
+    subnets.keep("a", &recorded).unwrap();
     assert_eq!(subnets.of("a"), ["10.0.5.0/24", "fd00:0:0:7::/64"].map(net));
     // What it has decides, whatever its annotation becomes.
     subnets.keep("a", &[net("192.0.2.0/24")]).unwrap();
@@ -188,11 +191,24 @@ fn a_freed_address_rests_before_another_pod_gets_it() {
 fn what_a_pod_runs_with_it_keeps_or_is_told_who_else_has_it() {
     let (mut addresses, now) = (Addresses::new(Layout::Nodes, REST), Instant::now());
     addresses.set_node("n", &[net("10.0.0.0/24"), net("fd00::/64")]);
-    let had = [net("10.0.0.77/32")];
-    let claimed = claim_as(&mut addresses, 1, ("uid", "n"), former(&had, true), now).unwrap();
+    let recorded = [net("10.0.0.77/32")];
+    let claimed = claim_as(
+        &mut addresses,
+        1,
+        ("uid", "n"),
+        former(&recorded, true),
+        now,
+    )
+    .unwrap();
     // It began when its node had one family.
     assert_eq!(claimed, [net("10.0.0.77/24")]);
-    let twice = claim_as(&mut addresses, 2, ("uid", "n"), former(&had, true), now);
+    let twice = claim_as(
+        &mut addresses,
+        2,
+        ("uid", "n"),
+        former(&recorded, true),
+        now,
+    );
     let told = twice.unwrap_err().to_string();
     assert!(
         told.contains("10.0.0.77, which pod ns/p1 has too"),
@@ -200,7 +216,7 @@ fn what_a_pod_runs_with_it_keeps_or_is_told_who_else_has_it() {
     );
     assert_eq!(addresses.of(&pod(2)), None);
     // An annotation proves nothing, so it gets another.
-    let claimed = claim(&mut addresses, 2, ("uid", "n"), &had, now).unwrap();
+    let claimed = claim(&mut addresses, 2, ("uid", "n"), &recorded, now).unwrap();
     assert_eq!(claimed, ["10.0.0.78/24", "fd00::3/64"].map(net));
     // A family more for the node is no reason to give its pods others.
     addresses.set_node("m", &[net("10.0.1.0/24")]);
@@ -215,12 +231,12 @@ fn what_a_pod_runs_with_it_keeps_or_is_told_who_else_has_it() {
 fn a_pod_keeps_what_it_had_where_it_can() {
     let (mut addresses, now) = (Addresses::new(Layout::Nodes, REST), Instant::now());
     addresses.set_node("n", &[net("10.0.0.0/24"), net("fd00::/64")]);
-    let had = ["10.0.0.77/24", "fd00::4d/64"].map(net);
-    let claimed = claim(&mut addresses, 1, ("uid", "n"), &had, now).unwrap();
-    assert_eq!(claimed, had);
+    let recorded = ["10.0.0.77/24", "fd00::4d/64"].map(net);
+    let claimed = claim(&mut addresses, 1, ("uid", "n"), &recorded, now).unwrap();
+    assert_eq!(claimed, recorded);
     // Another one's, one that is nobody's to have, and one of elsewhere.
-    let had = ["10.0.0.77/24", "fd00::1/64", "192.0.2.9/24"].map(net);
-    let claimed = claim(&mut addresses, 2, ("uid", "n"), &had, now).unwrap();
+    let recorded = ["10.0.0.77/24", "fd00::1/64", "192.0.2.9/24"].map(net);
+    let claimed = claim(&mut addresses, 2, ("uid", "n"), &recorded, now).unwrap();
     assert_eq!(claimed, ["10.0.0.78/24", "fd00::4e/64"].map(net));
     // Another pod of the name is another pod.
     let claimed = claim(&mut addresses, 1, ("other", "n"), &[], now).unwrap();
@@ -265,8 +281,12 @@ proptest! {
         let mac = "02:00:00:00:00:0A".parse().unwrap();
         let mut assigned = Assigned { addresses, mac };
         let written = pod_network(&assigned.addresses, mac);
-        let had = Had { addresses: assigned.addresses.clone(), mac: Some(mac), is_exact: true };
-        prop_assert_eq!(read_pod_network(&written), had);
+        let recorded = RecordedAddresses {
+            addresses: assigned.addresses.clone(),
+            mac: Some(mac),
+            is_exact: true,
+        };
+        prop_assert_eq!(read_pod_network(&written), recorded);
         let mut other = written.clone();
         other["gateway_ips"] = json!([]);
         prop_assert!(!read_pod_network(&other).is(&assigned));

@@ -91,7 +91,7 @@ impl Controller {
             let retry = self.state.next_retry();
             tokio::select! {
                 change = self.changes.recv() => match change {
-                    Some(change) => self.take(change),
+                    Some(change) => self.apply(change),
                     None => return Err(RunError::Ended("the watches ended")),
                 },
                 changed = follower.next() => match changed {
@@ -105,12 +105,12 @@ impl Controller {
             }
             // Changes that arrived together are processed together.
             while let Ok(change) = self.changes.try_recv() {
-                self.take(change);
+                self.apply(change);
             }
         }
     }
 
-    fn take(&mut self, change: Change) {
+    fn apply(&mut self, change: Change) {
         self.progress.changes += 1;
         self.state.learn(change);
     }
@@ -126,7 +126,7 @@ impl Controller {
             self.is_partial = false;
             self.compare(keys).await?;
             match self.is_partial {
-                true => self.state.timer.put_back(waiting),
+                true => self.state.timer.requeue(waiting),
                 // The first list is no change.
                 false if self.progress.is_ready && self.committed > before => {
                     self.delays.programmed(waiting, Instant::now());
@@ -141,7 +141,7 @@ impl Controller {
         while !keys.is_empty() {
             if !self.writer.has_room() {
                 self.is_partial = true;
-                self.state.put_back(keys);
+                self.state.requeue(keys);
                 return Ok(());
             }
             let deadline = Instant::now() + TRANSACT;
@@ -205,7 +205,7 @@ impl Controller {
             return Ok(());
         };
         for (key, write) in &step.writes {
-            self.state.untold(key, write);
+            self.state.warning_failed(key, write);
         }
         match error {
             // One key is at fault; in smaller transactions, the others succeed without it.
@@ -268,7 +268,7 @@ impl Controller {
                 let pause = RETRY * (1 << self.api_failures.min(5));
                 self.api_failures += 1;
                 self.progress.write_failures += 1;
-                self.state.untold(&key, &write);
+                self.state.warning_failed(&key, &write);
                 self.state
                     .failed([key], Instant::now() + pause.min(RETRY_MOST));
             }

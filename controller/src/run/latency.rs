@@ -31,7 +31,7 @@ impl Timer {
     }
 
     /// The pass did not deal with all of them.
-    pub(super) fn put_back(&mut self, mut waiting: Vec<Waiting>) {
+    pub(super) fn requeue(&mut self, mut waiting: Vec<Waiting>) {
         self.waiting.append(&mut waiting);
     }
 }

@@ -22,7 +22,7 @@ use tokio::time::Instant;
 
 use super::kinds::KINDS;
 use super::latency::Timer;
-use super::watch::Known;
+use super::watch::ListState;
 use crate::cluster::{Cluster, Name, ObjectName};
 use crate::config::Rules;
 use crate::diff::Plan;
@@ -38,13 +38,13 @@ pub use begin::Contradiction;
 pub(crate) use begin::check;
 use groups::Unswept;
 use networks::Networks;
-use wanted::{Look, Problem, Wanted};
+use wanted::{Effects, Problem, Wanted};
 
 pub(crate) struct State {
     pub(crate) cluster: Cluster,
     pub(crate) policies: Policies,
     /// What is known of each of [`KINDS`].
-    kinds: Vec<Known>,
+    kinds: Vec<ListState>,
     rules: Rules,
     spaces: Spaces,
     pub(crate) networks: Networks,
@@ -101,7 +101,7 @@ impl State {
         Self {
             cluster: Cluster::default(),
             policies: Policies::default(),
-            kinds: vec![Known::default(); KINDS.len()],
+            kinds: vec![ListState::default(); KINDS.len()],
             spaces: Spaces {
                 default: Space::new(rules.networks.clone(), Layout::Nodes, rules.rest),
                 others: BTreeMap::new(),
@@ -194,14 +194,14 @@ impl State {
 
     /// Whether nothing is left, not even for later.
     pub(crate) fn is_done(&self) -> bool {
-        let is_listing = self.kinds.contains(&Known::Listing);
+        let is_listing = self.kinds.contains(&ListState::Listing);
         self.is_clean() && self.held.is_empty() && !is_listing
     }
 
     pub(crate) fn take_dirty(&mut self) -> BTreeSet<Key> {
         self.refresh_policies();
         let dirty = std::mem::take(&mut self.dirty);
-        if !self.kinds.contains(&Known::Listing) {
+        if !self.kinds.contains(&ListState::Listing) {
             return dirty;
         }
         let (held, free): (BTreeSet<_>, _) =
@@ -211,7 +211,7 @@ impl State {
     }
 
     /// Puts back keys for which there was no time.
-    pub(crate) fn put_back(&mut self, mut keys: BTreeSet<Key>) {
+    pub(crate) fn requeue(&mut self, mut keys: BTreeSet<Key>) {
         self.dirty.append(&mut keys);
     }
 
@@ -232,8 +232,8 @@ impl State {
                     continue;
                 }
                 let before = self.warned.remove(&key);
-                let mut look = Look::default();
-                let wanted = self.wanted(&key, &plan, &mut look);
+                let mut effects = Effects::default();
+                let wanted = self.wanted(&key, &plan, &mut effects);
                 let compared = wanted.and_then(|wanted| {
                     let compared = self.compare(&mut plan, &key, wanted);
                     compared.map_err(|error| Problem::blocked("RowConflict", error.to_string()))
@@ -250,20 +250,22 @@ impl State {
                 let mut is_done = compared.is_ok();
                 if let Err(problem) = &compared {
                     // Nothing is written about an object that has no rows.
-                    look = Look::default();
-                    look.warning = Some((problem.reason, problem.message.clone()));
+                    effects = Effects::default();
+                    effects.warning = Some((problem.reason, problem.message.clone()));
                     // The port of a pod that this one replaces would outlive its addresses. No row
                     // can be in the way of that.
                     let nothing = Wanted::default();
                     is_done = key.of == Of::Pod && self.compare(&mut plan, &key, nothing).is_ok();
                 }
-                let warning = look.warning.and_then(|it| self.warning(&key, it, before));
-                let writes = look.writes.into_iter().chain(warning);
+                let warning = effects
+                    .warning
+                    .and_then(|it| self.warning(&key, it, before));
+                let writes = effects.writes.into_iter().chain(warning);
                 step.writes.extend(writes.map(|write| (key.clone(), write)));
-                let chassis = look.chassis.into_iter().map(|name| (key.clone(), name));
+                let chassis = effects.chassis.into_iter().map(|name| (key.clone(), name));
                 step.chassis.extend(chassis);
                 let again = compared.err().map(|problem| problem.until);
-                match again.or(look.again) {
+                match again.or(effects.again) {
                     Some(Some(until)) => drop(self.retries.insert((until, key.clone()))),
                     Some(None) => drop(self.blocked.insert(key.clone())),
                     None => {}

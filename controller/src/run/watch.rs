@@ -21,12 +21,12 @@ pub(crate) enum Change {
     /// The object of this key can't be read, and its rows must stay as they are.
     Unreadable(Key),
     /// More is known of a kind, by its number in the list.
-    Kind(usize, Known),
+    Kind(usize, ListState),
 }
 
 /// What is known of a kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Known {
+pub(crate) enum ListState {
     /// Not all of its objects.
     #[default]
     Listing,
@@ -87,13 +87,13 @@ where
         sender: mpsc::Sender<Change>,
         unread: Unread,
     ) -> BoxFuture<'static, ()> {
-        let absent = Change::Kind(number, Known::Absent);
+        let absent = Change::Kind(number, ListState::Absent);
         let follow = Follow {
             name: self.name,
             reduce: self.reduce,
             change: self.change,
             unreadable: self.unreadable,
-            listed: Change::Kind(number, Known::Listed),
+            listed: Change::Kind(number, ListState::Listed),
             absent: self.is_optional.then_some(absent),
         };
         Box::pin(follow.run((self.events)(server), sender, unread))

@@ -12,7 +12,7 @@ use super::{ToolError, View};
 use crate::cluster::policy::Direction;
 use crate::cluster::{Cluster, Name, ObjectName, Pod};
 use crate::config::Config;
-use crate::ipam::{self, Had, Mac, mac, nth};
+use crate::ipam::{self, Mac, RecordedAddresses, mac, nth};
 use crate::key::{Attachment, Key};
 use crate::names::{attached_port, pod_port};
 use crate::run::State;
@@ -68,9 +68,9 @@ pub async fn explain(config: &Config, question: &Question) -> Result<(String, bo
     let (namespace, name) = &question.pod;
     let cluster = &view.state.cluster;
     let pod = pod_of(cluster, &question.pod)?;
-    let had = pod.networks.clone().unwrap_or_default();
+    let recorded = pod.networks.clone().unwrap_or_default();
     let mut text = format!("pod {namespace}/{name} on node {}\n", pod.node);
-    let annotation = match (&*had.addresses, had.mac) {
+    let annotation = match (&*recorded.addresses, recorded.mac) {
         ([], _) => "missing: the controller has not given it an address, see its Events".to_owned(),
         (addresses, mac) => format!(
             "{} {}",
@@ -80,7 +80,7 @@ pub async fn explain(config: &Config, question: &Question) -> Result<(String, bo
     };
     line(&mut text, "annotation", &annotation);
     view.ovsdb
-        .read(|db| describe_row(db, &question.pod, pod, &had, &mut text));
+        .read(|db| describe_row(db, &question.pod, pod, &recorded, &mut text));
     for (entry, network) in view.state.networks.of(&question.pod) {
         let attachment = Attachment {
             pod: question.pod.clone(),
@@ -93,7 +93,7 @@ pub async fn explain(config: &Config, question: &Question) -> Result<(String, bo
             &format!("{entry} on {}: {content}", network.name()),
         );
     }
-    let services = services_of(cluster, &had);
+    let services = services_of(cluster, &recorded);
     let services = if services.is_empty() {
         vec!["none".to_owned()]
     } else {
@@ -105,7 +105,13 @@ pub async fn explain(config: &Config, question: &Question) -> Result<(String, bo
     let Some(target) = &question.to else {
         return Ok((text, true));
     };
-    let packet = packet(cluster, &question.pod, (pod, &had), target, question.port)?;
+    let packet = packet(
+        cluster,
+        &question.pod,
+        (pod, &recorded),
+        target,
+        question.port,
+    )?;
     describe_policies(&view.state, &question.pod, target, &packet, &mut text);
     let (verdict, arrives) = trace(config, &packet).await?;
     line(
@@ -140,8 +146,8 @@ fn describe_policies(
             .pods
             .iter()
             .find(|(_, pod)| {
-                let had = pod.networks.iter().flat_map(|had| &had.addresses);
-                had.map(IpNet::addr).any(|it| it == *address)
+                let recorded = pod.networks.iter().flat_map(|recorded| &recorded.addresses);
+                recorded.map(IpNet::addr).any(|it| it == *address)
             })
             .map(|(id, pod)| policy::candidate(id, pod, &cluster.namespaces)),
     };
@@ -176,7 +182,13 @@ fn pod_of<'a>(cluster: &'a Cluster, id: &ObjectName) -> Result<&'a Pod, ToolErro
     })
 }
 
-fn describe_row(db: &Db, id: &ObjectName, pod: &Pod, had: &Had, text: &mut String) {
+fn describe_row(
+    db: &Db,
+    id: &ObjectName,
+    pod: &Pod,
+    recorded: &RecordedAddresses,
+    text: &mut String,
+) {
     let port = pod_port(id);
     let Some(row) = db.nb_named(Table::LogicalSwitchPort, &port).next() else {
         line(
@@ -197,8 +209,8 @@ fn describe_row(db: &Db, id: &ObjectName, pod: &Pod, had: &Had, text: &mut Strin
         "row",
         &format!("Logical_Switch_Port {port} on {switch}: {addresses}"),
     );
-    let expected = had.mac.map(|mac| {
-        let all = had.addresses.iter();
+    let expected = recorded.mac.map(|mac| {
+        let all = recorded.addresses.iter();
         all.fold(mac.to_string(), |text, it| format!("{text} {}", it.addr()))
     });
     if expected.is_some_and(|expected| expected != addresses) {
@@ -248,10 +260,10 @@ fn attached(db: &Db, attachment: &Attachment) -> String {
 }
 
 /// The services with the pod among their endpoints.
-fn services_of(cluster: &Cluster, had: &Had) -> Vec<String> {
+fn services_of(cluster: &Cluster, recorded: &RecordedAddresses) -> Vec<String> {
     let mut found = Vec::new();
     for ((namespace, service_name), slice) in cluster.slices.all() {
-        let is_its = |address: IpAddr| had.addresses.iter().any(|it| it.addr() == address);
+        let is_its = |address: IpAddr| recorded.addresses.iter().any(|it| it.addr() == address);
         let mut own = slice.endpoints.iter().filter(|it| is_its(it.address));
         let Some(endpoint) = own.next() else {
             continue;
@@ -296,7 +308,7 @@ fn services_of(cluster: &Cluster, had: &Had) -> Vec<String> {
 fn packet(
     cluster: &Cluster,
     id: &ObjectName,
-    (pod, had): (&Pod, &Had),
+    (pod, recorded): (&Pod, &RecordedAddresses),
     target: &Target,
     port: Option<u16>,
 ) -> Result<Packet, ToolError> {
@@ -308,7 +320,7 @@ fn packet(
             Some(pod_of(cluster, &id)?.networks.clone().unwrap_or_default())
         }
     };
-    let first = |had: &Had| had.addresses.first().map(IpNet::addr);
+    let first = |recorded: &RecordedAddresses| recorded.addresses.first().map(IpNet::addr);
     let to = match (target, &peer) {
         (Target::Address(address), _) => *address,
         (Target::Pod(..), peer) => {
@@ -316,11 +328,14 @@ fn packet(
             address.ok_or_else(|| unknown("the other pod"))?
         }
     };
-    let mut own = had
+    let mut own = recorded
         .addresses
         .iter()
         .filter(|it| it.addr().is_ipv4() == to.is_ipv4());
-    let (from, source) = own.next().zip(had.mac).ok_or_else(|| unknown("the pod"))?;
+    let (from, source) = own
+        .next()
+        .zip(recorded.mac)
+        .ok_or_else(|| unknown("the pod"))?;
     // A neighbour is reached at its own MAC address, everything else at the router's.
     let router = || mac(first_of(cluster, pod).map_or(from.addr(), |it| nth(it, 1).addr()));
     let neighbour = peer

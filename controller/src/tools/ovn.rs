@@ -3,7 +3,7 @@
 
 use serde::Serialize;
 
-use crate::delays::{Last, Told};
+use crate::delays::{DelayReport, Last};
 
 /// The key of `NB_Global`'s options with the version of the ovn-northd that works: it compares it
 /// with its own at each start (`ovn_get_internal_version` in lib/ovn-util.c).
@@ -33,7 +33,7 @@ pub(super) struct Northd {
     version: Option<String>,
     /// As the leader told with its last renewal; None without a leader that knows the southbound
     /// database.
-    delays: Option<Told>,
+    delays: Option<DelayReport>,
     /// What is slow, and what to do.
     advice: Option<String>,
 }
@@ -45,8 +45,8 @@ pub(super) fn version(internal: &str) -> String {
 }
 
 impl Northd {
-    pub(super) fn new(version: Option<String>, delays: Option<Told>, size: Size) -> Self {
-        let advice = delays.and_then(|told| advice(version.as_deref(), told, &size));
+    pub(super) fn new(version: Option<String>, delays: Option<DelayReport>, size: Size) -> Self {
+        let advice = delays.and_then(|report| advice(version.as_deref(), report, &size));
         Self {
             version,
             delays,
@@ -66,9 +66,9 @@ impl Northd {
             None => "no ovn-northd has worked on this database".to_owned(),
         };
         let mut lines = vec![("OVN", version)];
-        if let Some(told) = &self.delays {
-            lines.push(("northd", northd(told)));
-            if let Some(last) = &told.nodes {
+        if let Some(report) = &self.delays {
+            lines.push(("northd", northd(report)));
+            if let Some(last) = &report.nodes {
                 let words = "took the nodes from their claim until the flows were installed";
                 lines.push(("nodes", format!("{} {words}", of_last(last))));
             }
@@ -78,15 +78,15 @@ impl Northd {
     }
 }
 
-fn northd(told: &Told) -> String {
-    let mut text = match &told.northd {
+fn northd(report: &DelayReport) -> String {
+    let mut text = match &report.northd {
         Some(last) => format!("{} was the wait for ovn-northd", of_last(last)),
         None => "no new pod yet since this controller leads".to_owned(),
     };
-    if told.waiting > 0 {
+    if report.waiting > 0 {
         text.push_str(&format!(
             "; {} wait now, the first for {} ms",
-            told.waiting, told.longest_ms
+            report.waiting, report.longest_ms
         ));
     }
     text
@@ -101,13 +101,13 @@ fn of_last(last: &Last) -> String {
     format!("last {pods} pods: {p50_ms} ms (p50), {p99_ms} ms (p99)")
 }
 
-fn is_stuck(told: Told) -> bool {
-    told.longest_ms >= STUCK_MS
+fn is_stuck(report: DelayReport) -> bool {
+    report.longest_ms >= STUCK_MS
 }
 
 /// What the slowest part is, if it is slow, and what to do.
-fn advice(version: Option<&str>, told: Told, size: &Size) -> Option<String> {
-    if is_stuck(told) {
+fn advice(version: Option<&str>, report: DelayReport, size: &Size) -> Option<String> {
+    if is_stuck(report) {
         return Some(
             "ovn-northd takes up no new pod: on the machines with the databases, systemctl status \
              ovn-northd (ovn-central on Debian), and ovn-appctl -t ovn-northd status, which \
@@ -116,7 +116,7 @@ fn advice(version: Option<&str>, told: Told, size: &Size) -> Option<String> {
         );
     }
     let p50 = |last: Option<Last>| last.map_or(0, |last| last.p50_ms);
-    if p50(told.northd) >= SLOW_MS {
+    if p50(report.northd) >= SLOW_MS {
         let is_old = version.and_then(numbers).is_some_and(|it| it < INCREMENTAL);
         let what = match is_old {
             true => format!(
@@ -135,7 +135,7 @@ fn advice(version: Option<&str>, told: Told, size: &Size) -> Option<String> {
             "ovn-northd is what new pods wait for; {what} (docs/scale.md)"
         ));
     }
-    (p50(told.nodes) >= SLOW_NODE_MS).then(|| {
+    (p50(report.nodes) >= SLOW_NODE_MS).then(|| {
         "the nodes' ovn-controllers are what new pods wait for; podwire doctor on a slow node says \
          more (docs/scale.md)"
             .to_owned()
@@ -160,7 +160,7 @@ mod tests {
                 p99_ms: 2 * ms,
             })
         };
-        let told = Told {
+        let report = DelayReport {
             northd: last(northd),
             nodes: last(nodes),
             waiting: usize::from(longest_ms > 0),
@@ -170,7 +170,7 @@ mod tests {
             pods: 5000,
             services: 500,
         };
-        Northd::new(Some(version.to_owned()), Some(told), size).advice
+        Northd::new(Some(version.to_owned()), Some(report), size).advice
     }
 
     #[test]

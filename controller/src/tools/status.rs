@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::ovn::{self, Northd, Size};
 use super::{ToolError, View};
 use crate::config::Config;
-use crate::lease::{NAME, TOLD};
+use crate::lease::{DELAYS, NAME};
 use crate::write::Write;
 
 /// The maximum number of problems shown to people.
@@ -74,10 +74,10 @@ pub async fn status(config: &Config, format: Format) -> Result<(String, bool), T
     let annotations = lease
         .as_ref()
         .and_then(|it| it.metadata.annotations.as_ref());
-    let told = annotations
-        .and_then(|it| it.get(TOLD))
+    let report = annotations
+        .and_then(|it| it.get(DELAYS))
         .filter(|_| has_leader);
-    let told = told.and_then(|text| serde_json::from_str(text).ok());
+    let report = report.and_then(|text| serde_json::from_str(text).ok());
     let step = view.pending();
     let problems = step.writes.iter().filter_map(|(key, write)| match write {
         Write::Warning {
@@ -95,7 +95,7 @@ pub async fn status(config: &Config, format: Format) -> Result<(String, bool), T
         pods: cluster.pods.len(),
         services: cluster.services.len(),
     };
-    let northd = Northd::new(version, told, size);
+    let northd = Northd::new(version, report, size);
     let status = Status {
         is_well: has_leader && problems.is_empty() && !northd.is_stuck(),
         leader,

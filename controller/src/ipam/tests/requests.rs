@@ -109,8 +109,8 @@ fn a_requested_address_rests_too_but_not_for_the_pod_that_replaces_its_holder() 
     addresses.release(&pod(1), now);
     assert_eq!(take(&mut addresses, 2, "uid", now), rests(now + REST));
     // Nor is an annotation that users can write a way around it.
-    let had = [net("10.0.0.77/24")];
-    assert!(claim(&mut addresses, 2, ("uid", "n"), &had, now).is_err());
+    let recorded = [net("10.0.0.77/24")];
+    assert!(claim(&mut addresses, 2, ("uid", "n"), &recorded, now).is_err());
     take(&mut addresses, 1, "second", now).unwrap();
     addresses.release(&pod(1), now);
     take(&mut addresses, 2, "uid", now + REST).unwrap();
@@ -121,7 +121,7 @@ fn a_requested_address_rests_too_but_not_for_the_pod_that_replaces_its_holder() 
     addresses.succeed(now);
     assert_eq!(take(&mut addresses, 1, "uid", now), rests(now + REST));
     // Of this one there was still a row.
-    addresses.rest(&pod(1), "n", &former(&had, true).had, now);
+    addresses.rest(&pod(1), "n", &former(&recorded, true).recorded, now);
     assert_eq!(take(&mut addresses, 2, "uid", now), rests(now + REST));
     take(&mut addresses, 1, "uid", now).unwrap();
 }
@@ -153,12 +153,18 @@ fn no_pod_s_derived_mac_is_another_s_on_its_switch() {
     addresses.set_node("six", &[net("fd02::/64")]);
     addresses.set_node("other", &[net("fd02::/64")]);
     let mut run = |number, node: &str, address: &str, mac: Option<Mac>, is_certain| {
-        let had = Had {
+        let recorded = RecordedAddresses {
             addresses: vec![net(&format!("{address}/64"))],
             mac,
             is_exact: false,
         };
-        let (whose, former) = ((&"uid".into(), &node.into()), [Former { had, is_certain }]);
+        let (whose, former) = (
+            (&"uid".into(), &node.into()),
+            [FormerAddresses {
+                recorded,
+                is_certain,
+            }],
+        );
         let nothing = || Ok(Request::default());
         let claimed = addresses.claim(&pod(number), whose, &former, nothing, now);
         let text = |it: &Assigned| it.addresses[0].addr().to_string();
@@ -173,12 +179,18 @@ fn no_pod_s_derived_mac_is_another_s_on_its_switch() {
     let port = "0a:58:00:00:00:09".parse().ok();
     addresses.set_management("six", port).unwrap();
     let mut run = |number, is_certain| {
-        let had = Had {
+        let recorded = RecordedAddresses {
             addresses: vec![net("fd02::9/64")],
             mac: port,
             is_exact: false,
         };
-        let (whose, former) = ((&"uid".into(), &"six".into()), [Former { had, is_certain }]);
+        let (whose, former) = (
+            (&"uid".into(), &"six".into()),
+            [FormerAddresses {
+                recorded,
+                is_certain,
+            }],
+        );
         let nothing = || Ok(Request::default());
         let claimed = addresses.claim(&pod(number), whose, &former, nothing, now);
         claimed.map(|it| it.mac).map_err(|error| error.to_string())
@@ -192,13 +204,16 @@ fn a_pod_keeps_the_mac_that_was_derived_in_another_way_before() {
     let (mut addresses, now) = (Addresses::new(Layout::Nodes, REST), Instant::now());
     addresses.set_node("n", &[net("fd00::/64")]);
     let mut mac_of = |number, mac: &str, is_certain| {
-        let had = Had {
+        let recorded = RecordedAddresses {
             addresses: vec![net(&format!("fd00::{number}/64"))],
             mac: Some(mac.parse().unwrap()),
             is_exact: false,
         };
         let whose = (&"uid".into(), &"n".into());
-        let former = [Former { had, is_certain }];
+        let former = [FormerAddresses {
+            recorded,
+            is_certain,
+        }];
         let nothing = || Ok(Request::default());
         let claimed = addresses.claim(&pod(number), whose, &former, nothing, now);
         claimed.unwrap().mac.to_string()

@@ -42,13 +42,13 @@ fn a_pod_gets_an_address_for_each_attachment_and_none_that_is_excluded() {
     assert!(full.contains("no address is left in 10.1.0.0/29"), "{full}");
     assert!(full.contains("network blue"), "{full}");
     // What a pod has stays, though it is excluded later.
-    let had = Former {
+    let recorded = FormerAddresses {
         is_certain: true,
         ..former(&[net("10.1.0.5/29")], true)
     };
     let whose = (&"uid".into(), &"blue".into());
     let nothing = || Ok(Request::default());
-    let claimed = addresses.claim(&pod(2), whose, &[had], nothing, Instant::now());
+    let claimed = addresses.claim(&pod(2), whose, &[recorded], nothing, Instant::now());
     assert_eq!(claimed.unwrap().addresses, [net("10.1.0.5/29")]);
 }
 
@@ -87,19 +87,19 @@ fn without_subnets_each_attachment_has_a_mac_address_of_its_own_that_it_keeps() 
     assert!(refused.contains("the network has no subnets"), "{refused}");
     // A leader that begins knows it by its row.
     let mut fresh = shared(&[], &[]);
-    let had = Had {
+    let recorded = RecordedAddresses {
         mac: Some("02:00:00:00:00:07".parse().unwrap()),
-        ..Had::default()
+        ..RecordedAddresses::default()
     };
-    let had = Former {
-        had,
+    let recorded = FormerAddresses {
+        recorded,
         is_certain: true,
     };
     let whose = (&"uid".into(), &"blue".into());
     let claimed = fresh.claim(
         &pod(1),
         whose,
-        &[had],
+        &[recorded],
         || Ok(Request::default()),
         Instant::now(),
     );

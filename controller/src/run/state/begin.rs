@@ -14,7 +14,9 @@ use tokio::time::Instant;
 use super::{State, key_of};
 use crate::cluster::{Cluster, Name, Node, ObjectName, Pod};
 use crate::config::Rules;
-use crate::ipam::{self, ClusterSubnet, Former, Had, Request, RequestError, Space, Subnets};
+use crate::ipam::{
+    self, ClusterSubnet, FormerAddresses, RecordedAddresses, Request, RequestError, Space, Subnets,
+};
 use crate::key::{Key, Network, Of};
 use crate::names::{ROUTER_PORT, pod_port, router_port};
 use crate::want::network::ATTACHMENT;
@@ -130,15 +132,16 @@ impl State {
             let own = rows.get(*name).into_iter().flatten().copied();
             self.spaces.default.subnets.hold(name, own);
         }
-        let around = |subnets: &Subnets, had: &Had| -> Vec<IpNet> {
-            had.addresses
+        let around = |subnets: &Subnets, recorded: &RecordedAddresses| -> Vec<IpNet> {
+            recorded
+                .addresses
                 .iter()
                 .filter_map(|it| subnets.around(*it))
                 .collect()
         };
         for (_, pod) in &pods {
-            if let Some(had) = reported(pod) {
-                let own = around(&self.spaces.default.subnets, &had);
+            if let Some(recorded) = reported(pod) {
+                let own = around(&self.spaces.default.subnets, &recorded);
                 self.spaces.default.subnets.hold(&pod.node, own);
             }
         }
@@ -163,8 +166,8 @@ impl State {
             }
         }
         for (_, pod) in &pods {
-            if let Some(had) = &pod.networks {
-                let own = around(&self.spaces.default.subnets, had);
+            if let Some(recorded) = &pod.networks {
+                let own = around(&self.spaces.default.subnets, recorded);
                 self.spaces.default.subnets.hold(&pod.node, own);
             }
         }
@@ -181,8 +184,8 @@ impl State {
             for row in default_ports(&id, db, self.rules.adopt) {
                 let option = |name| row.map("options").str(name).unwrap_or_default().into();
                 let (uid, node) = (option(UID), option(NODE));
-                let former = Former {
-                    had: addresses_in(&row),
+                let former = FormerAddresses {
+                    recorded: addresses_in(&row),
                     is_certain: true,
                 };
                 let request = || Ok(Request::default());
@@ -196,7 +199,7 @@ impl State {
             let former = addresses_before(id, pod, db, self.rules.adopt);
             let whose = (&pod.uid, &pod.node);
             match former.first() {
-                Some(Former {
+                Some(FormerAddresses {
                     is_certain: true, ..
                 }) => {
                     let request = || request_of(pod);
@@ -276,15 +279,23 @@ pub(super) fn subnets_before(node: &Node) -> Vec<IpNet> {
 
 /// A pod's former addresses, the most certain first: those of its logical port, which every
 /// address has before it is announced; those that its kubelet reports; those of its annotation.
-pub(super) fn addresses_before(id: &ObjectName, pod: &Pod, db: &Db, adopt: bool) -> Vec<Former> {
+pub(super) fn addresses_before(
+    id: &ObjectName,
+    pod: &Pod,
+    db: &Db,
+    adopt: bool,
+) -> Vec<FormerAddresses> {
     let is_its = |row: &Found<'_>| row.map("options").str(UID) == Some(&pod.uid);
     let rows = default_ports(id, db, adopt).filter(is_its);
     let rows = rows.map(|row| addresses_in(&row));
-    let certain = rows.chain(reported(pod)).map(|had| (had, true));
-    let all = certain.chain(pod.networks.clone().map(|had| (had, false)));
-    let all = all.filter(|(had, _)| !had.addresses.is_empty());
-    all.map(|(had, is_certain)| Former { had, is_certain })
-        .collect()
+    let certain = rows.chain(reported(pod)).map(|recorded| (recorded, true));
+    let all = certain.chain(pod.networks.clone().map(|recorded| (recorded, false)));
+    let all = all.filter(|(recorded, _)| !recorded.addresses.is_empty());
+    all.map(|(recorded, is_certain)| FormerAddresses {
+        recorded,
+        is_certain,
+    })
+    .collect()
 }
 
 /// A pod's logical ports on the default network.
@@ -302,15 +313,15 @@ pub(super) fn ports<'a>(id: &ObjectName, db: &'a Db, adopt: bool) -> Vec<Found<'
     own.chain(named.filter(|_| adopt)).collect()
 }
 
-pub(super) fn addresses_in(port: &Found<'_>) -> Had {
-    let mut had = Had::default();
+pub(super) fn addresses_in(port: &Found<'_>) -> RecordedAddresses {
+    let mut recorded = RecordedAddresses::default();
     for word in texts(port, "addresses").flat_map(str::split_whitespace) {
         match word.parse::<IpAddr>() {
-            Ok(address) => had.addresses.push(address.into()),
-            Err(_) => had.mac = had.mac.or_else(|| word.parse().ok()),
+            Ok(address) => recorded.addresses.push(address.into()),
+            Err(_) => recorded.mac = recorded.mac.or_else(|| word.parse().ok()),
         }
     }
-    had
+    recorded
 }
 
 fn texts<'a>(row: &Found<'a>, column: &str) -> impl Iterator<Item = &'a str> {
@@ -320,15 +331,15 @@ fn texts<'a>(row: &Found<'a>, column: &str) -> impl Iterator<Item = &'a str> {
 
 /// What its kubelet reports. It has no prefix lengths and no MAC address; the annotation that it
 /// agrees with has.
-fn reported(pod: &Pod) -> Option<Had> {
-    let annotation = pod.networks.as_ref().filter(|had| {
-        let has = |address: &IpAddr| had.addresses.iter().any(|it| it.addr() == *address);
+fn reported(pod: &Pod) -> Option<RecordedAddresses> {
+    let annotation = pod.networks.as_ref().filter(|recorded| {
+        let has = |address: &IpAddr| recorded.addresses.iter().any(|it| it.addr() == *address);
         pod.reported.iter().all(has)
     });
     let addresses = pod.reported.iter().copied().map(IpNet::from).collect();
-    let alone = || Had {
+    let alone = || RecordedAddresses {
         addresses,
-        ..Had::default()
+        ..RecordedAddresses::default()
     };
     let is_reported = !pod.reported.is_empty();
     is_reported.then(|| annotation.cloned().unwrap_or_else(alone))

@@ -15,7 +15,7 @@ use crate::cluster::tiered::Tiered;
 use crate::cluster::{Cluster, Name, Node, ObjectName, Pod, of_namespace};
 use crate::key::{Key, Network, Of};
 use crate::run::kinds::KINDS;
-use crate::run::watch::{Change, Known};
+use crate::run::watch::{Change, ListState};
 
 impl State {
     /// Applies a change.
@@ -43,7 +43,7 @@ impl State {
     /// Whether such keys can't be processed yet, because what they depend on is not listed.
     pub(crate) fn is_held(&self, of: Of) -> bool {
         let mut kinds = KINDS.iter().zip(&self.kinds);
-        kinds.any(|(kind, known)| *known == Known::Listing && kind.holds().contains(&of))
+        kinds.any(|(kind, known)| *known == ListState::Listing && kind.holds().contains(&of))
     }
 
     /// Whether this key can't be processed yet. Other networks than the default one depend on

@@ -13,11 +13,11 @@ use tokio::time::Instant;
 use self::attachments::{attachment_of, written};
 use super::State;
 use super::begin::{UID, addresses_in, by_age, ports};
-use super::wanted::{Look, Wanted};
+use super::wanted::{Effects, Wanted};
 use crate::cluster::network::{Definition, Shape};
 use crate::cluster::{Name, ObjectName, Pod};
 use crate::diff::Plan;
-use crate::ipam::{Former, Layout, Request, Space};
+use crate::ipam::{FormerAddresses, Layout, Request, Space};
 use crate::key::{Attachment, Key, Network, Of};
 use crate::names::prefix;
 use crate::want::{self, network as rows};
@@ -132,8 +132,8 @@ impl State {
                     continue;
                 };
                 let of_row: Name = row.map("options").str(UID).unwrap_or_default().into();
-                let former = Former {
-                    had: addresses_in(&row),
+                let former = FormerAddresses {
+                    recorded: addresses_in(&row),
                     is_certain: true,
                 };
                 self.claim(&attachment, &network, &of_row, &[former], now);
@@ -161,7 +161,7 @@ impl State {
         attachment: &Attachment,
         network: &Network,
         uid: &Name,
-        former: &[Former],
+        former: &[FormerAddresses],
         now: std::time::Instant,
     ) {
         let Some(space) = self.spaces.others.get_mut(network) else {
@@ -356,7 +356,7 @@ impl State {
     }
 
     /// What is said of a definition.
-    pub(super) fn look_at_definition(&self, id: &ObjectName, look: &mut Look) {
+    pub(super) fn check_definition(&self, id: &ObjectName, effects: &mut Effects) {
         let definition = self.cluster.definitions.get(id);
         let mistake = definition.and_then(|it| it.network.as_ref().err());
         let refused = self
@@ -364,7 +364,7 @@ impl State {
             .refused
             .get(id)
             .filter(|_| definition.is_some());
-        look.warning = match (mistake, refused) {
+        effects.warning = match (mistake, refused) {
             (Some(mistake), _) => Some(("NetworkMistake", mistake.clone())),
             (None, Some(refused)) => Some(("NetworkConflict", refused.clone())),
             (None, None) => None,

@@ -23,7 +23,7 @@ impl State {
 
     /// Gives a service's slices that could not be read the endpoints that its rows have and no
     /// other slice has.
-    pub(super) fn stand_in(&mut self, id: &ObjectName, db: &Db) {
+    pub(super) fn fill_unread_slices(&mut self, id: &ObjectName, db: &Db) {
         let slices = self.unread_slices.iter();
         let own = slices.filter(|(slice, service)| (&slice.0, *service) == (&id.0, &id.1));
         let own: Vec<ObjectName> = own.map(|(slice, _)| slice.clone()).collect();

@@ -24,7 +24,7 @@ use crate::write::Write;
 
 /// The result of processing an object, besides its rows.
 #[derive(Default)]
-pub(super) struct Look {
+pub(super) struct Effects {
     /// What to write about it.
     pub(super) writes: Vec<Write>,
     /// The warning: reason and message.
@@ -82,7 +82,7 @@ impl State {
         &mut self,
         key: &Key,
         plan: &Plan<'_>,
-        look: &mut Look,
+        effects: &mut Effects,
     ) -> Result<Wanted, Problem> {
         if key.network != Network::DEFAULT {
             return Ok(match key.of {
@@ -99,11 +99,11 @@ impl State {
                 Ok(rows.into())
             }
             Of::Definition => {
-                self.look_at_definition(&key.id(), look);
+                self.check_definition(&key.id(), effects);
                 Ok(Wanted::default())
             }
             Of::Node => {
-                let rows = self.wanted_of_node(&key.name, plan.db(), look)?;
+                let rows = self.wanted_of_node(&key.name, plan.db(), effects)?;
                 let subnets = match rows.is_empty() {
                     true => &[],
                     false => self.spaces.default.subnets.of(&key.name),
@@ -111,16 +111,16 @@ impl State {
                 let members = want::policy::node_members(&key.name, subnets);
                 Ok(Wanted { rows, members })
             }
-            Of::Namespace => Ok(self.wanted_of_namespace(&key.name, look).into()),
+            Of::Namespace => Ok(self.wanted_of_namespace(&key.name, effects).into()),
             Of::Peers => Ok(self.policies.peers_rows(&key.name).into()),
-            Of::Policy => Ok(self.wanted_of_policy(&key.id(), look).into()),
+            Of::Policy => Ok(self.wanted_of_policy(&key.id(), effects).into()),
             Of::ClusterPolicy | Of::AdminPolicy | Of::BaselinePolicy => {
-                self.tell(key, look);
+                self.report_conditions(key, effects);
                 Ok(self.tiered_rows(key).into())
             }
             Of::Members => Ok(Wanted::default()),
-            Of::Pod => self.wanted_of_pod(&key.id(), plan, look),
-            Of::Service => Ok(self.wanted_of_service(&key.id(), plan, look).into()),
+            Of::Pod => self.wanted_of_pod(&key.id(), plan, effects),
+            Of::Service => Ok(self.wanted_of_service(&key.id(), plan, effects).into()),
         }
     }
 
@@ -128,9 +128,9 @@ impl State {
         &mut self,
         name: &str,
         db: &Db,
-        look: &mut Look,
+        effects: &mut Effects,
     ) -> Result<Vec<want::Row>, Problem> {
-        self.find_old_chassis(name, db, look);
+        self.find_old_chassis(name, db, effects);
         let Some(node) = self.cluster.nodes.get(name) else {
             // Its pods keep their addresses while they exist: the node may come back.
             if self.is_unused(name) && !self.spaces.default.subnets.of(name).is_empty() {
@@ -144,9 +144,9 @@ impl State {
         let node = node.clone();
         if let Err(pod) = self.spaces.default.addresses.set_management(name, node.mac) {
             let message = format!("its management port has the MAC address of {pod}: delete it");
-            look.warning = Some(("MACConflict", message));
+            effects.warning = Some(("MACConflict", message));
         }
-        self.subnets_of_node(name, &node, look)?;
+        self.subnets_of_node(name, &node, effects)?;
         let subnets = self.spaces.default.subnets.of(name).to_vec();
         if subnets_before(&node) != subnets {
             let others = node.subnets.as_deref().map(|it| networks::read(it).1);
@@ -155,10 +155,10 @@ impl State {
                 (&node.uid, version),
                 &others.unwrap_or_default(),
                 &subnets,
-                look,
+                effects,
             );
         } else if !node.network_available {
-            look.writes.push(Write::NetworkAvailable);
+            effects.writes.push(Write::NetworkAvailable);
         }
         let rows = want::node(name, &node, &subnets, self.rules.pod_connections);
         if self.spaces.default.addresses.set_node(name, &subnets) {
@@ -168,8 +168,13 @@ impl State {
     }
 
     /// Assigns a node its subnets.
-    fn subnets_of_node(&mut self, name: &str, node: &Node, look: &mut Look) -> Result<(), Problem> {
-        let had = self.spaces.default.subnets.of(name).to_vec();
+    fn subnets_of_node(
+        &mut self,
+        name: &str,
+        node: &Node,
+        effects: &mut Effects,
+    ) -> Result<(), Problem> {
+        let recorded = self.spaces.default.subnets.of(name).to_vec();
         let conflict = |error: SubnetError| Some(("SubnetConflict", error.to_string()));
         let no_subnet = |error: SubnetError| Problem::blocked("NoSubnet", error.to_string());
         if !self.rules.use_pod_cidrs {
@@ -180,7 +185,7 @@ impl State {
                 .keep(name, &subnets_before(node))
             {
                 Err(error @ SubnetError::Outside { .. }) => return Err(no_subnet(error)),
-                Err(error) => look.warning = conflict(error),
+                Err(error) => effects.warning = conflict(error),
                 Ok(()) => {}
             }
             return self
@@ -191,19 +196,19 @@ impl State {
                 .map_err(no_subnet);
         }
         match self.spaces.default.subnets.pod_cidrs(name, &node.pod_cidrs) {
-            Ok(wanted) if wanted == had => {}
-            Ok(wanted) if had.is_empty() => self.spaces.default.subnets.hold(name, wanted),
+            Ok(wanted) if wanted == recorded => {}
+            Ok(wanted) if recorded.is_empty() => self.spaces.default.subnets.hold(name, wanted),
             Ok(wanted) if self.is_unused(name) => {
                 self.spaces.default.subnets.release(name);
                 self.spaces.default.subnets.hold(name, wanted);
                 self.unblock();
             }
             Ok(_) => {
-                let texts: Vec<_> = had.iter().map(ToString::to_string).collect();
-                look.warning = conflict(SubnetError::InUse(texts.join(", ")));
+                let texts: Vec<_> = recorded.iter().map(ToString::to_string).collect();
+                effects.warning = conflict(SubnetError::InUse(texts.join(", ")));
             }
-            Err(error) if had.is_empty() => return Err(no_subnet(error)),
-            Err(error) => look.warning = conflict(error),
+            Err(error) if recorded.is_empty() => return Err(no_subnet(error)),
+            Err(error) => effects.warning = conflict(error),
         }
         Ok(())
     }
@@ -220,7 +225,7 @@ impl State {
     }
 
     /// OVN's data about a chassis would outlive it, including tunnels to it.
-    fn find_old_chassis(&self, name: &str, db: &Db, look: &mut Look) {
+    fn find_old_chassis(&self, name: &str, db: &Db, effects: &mut Effects) {
         let key = Key::node(name.into()).to_string();
         let named = db.nb_of_object(Table::GatewayChassis, &key);
         let is_used = |chassis: &str| {
@@ -231,14 +236,14 @@ impl State {
         let own = own.and_then(|node| node.chassis.as_deref());
         let old = named.filter_map(|row| row.str("chassis_name"));
         let old = old.filter(|chassis| own != Some(chassis) && !is_used(chassis));
-        look.chassis = old.map(str::to_owned).collect();
+        effects.chassis = old.map(str::to_owned).collect();
     }
 
     fn wanted_of_pod(
         &mut self,
         id: &ObjectName,
         plan: &Plan<'_>,
-        look: &mut Look,
+        effects: &mut Effects,
     ) -> Result<Wanted, Problem> {
         let db = plan.db();
         let pod = self.cluster.pods.get(id);
@@ -249,7 +254,7 @@ impl State {
         if !is_known {
             self.release(id);
         }
-        let (attached, entries) = self.attachments(id, plan, look);
+        let (attached, entries) = self.attachments(id, plan, effects);
         let Some(pod) = self.cluster.pods.get(id) else {
             return Ok(Wanted::default());
         };
@@ -283,12 +288,15 @@ impl State {
             }
             Err(error) => return Err(refused(error.to_string())),
         };
-        let is_written = pod.networks.as_ref().is_some_and(|had| had.is(claimed));
+        let is_written = pod
+            .networks
+            .as_ref()
+            .is_some_and(|recorded| recorded.is(claimed));
         let entries = entries.iter().map(|(name, it)| (&**name, it.as_ref()));
         let others = pod.other_networks.changed(entries);
         if !is_written || others != pod.other_networks {
             let entry = ipam::pod_network(&claimed.addresses, claimed.mac);
-            annotate((&pod.uid, version), &others, &entry, look);
+            annotate((&pod.uid, version), &others, &entry, effects);
         }
         let addresses: Vec<_> = claimed.addresses.iter().map(ipnet::IpNet::addr).collect();
         let members = self
@@ -299,18 +307,18 @@ impl State {
         Ok(Wanted { rows, members })
     }
 
-    fn wanted_of_policy(&self, id: &ObjectName, look: &mut Look) -> Vec<want::Row> {
+    fn wanted_of_policy(&self, id: &ObjectName, effects: &mut Effects) -> Vec<want::Row> {
         let policy = self.policies.get(id);
         if let Some(policy) = policy.filter(|policy| !policy.problems.is_empty()) {
-            look.warning = Some(("PolicyMistake", policy.problems.join("; ")));
+            effects.warning = Some(("PolicyMistake", policy.problems.join("; ")));
         }
         self.policy_rows(id)
     }
 
-    fn wanted_of_namespace(&self, name: &Name, look: &mut Look) -> Vec<want::Row> {
+    fn wanted_of_namespace(&self, name: &Name, effects: &mut Effects) -> Vec<want::Row> {
         let logging = self.cluster.logging.get(name);
         if let Some(logging) = logging.filter(|it| !it.problems.is_empty()) {
-            look.warning = Some(("LoggingMistake", logging.problems.join("; ")));
+            effects.warning = Some(("LoggingMistake", logging.problems.join("; ")));
         }
         self.namespace_rows(name)
     }
@@ -351,13 +359,13 @@ impl State {
     }
 
     /// Says whether a policy of the whole cluster is applied.
-    fn tell(&self, key: &Key, look: &mut Look) {
+    fn report_conditions(&self, key: &Key, effects: &mut Effects) {
         let Some(policy) = self.cluster.tiered.get(key) else {
             return;
         };
         let has_tiers = self.policies.has_tiers();
         if let Some(conditions) = policy.conditions(has_tiers) {
-            look.writes.push(Write::Conditions {
+            effects.writes.push(Write::Conditions {
                 uid: policy.uid.clone(),
                 version: policy.version,
                 value: Value::from(conditions).to_string().into(),
@@ -367,7 +375,7 @@ impl State {
         let refusal = refusal.map(|it| (it.reason, it.message));
         let unlogged = policy.logging.iter().flat_map(|it| it.problems.clone());
         let unlogged: Vec<String> = unlogged.collect();
-        look.warning = match (refusal, &unlogged[..]) {
+        effects.warning = match (refusal, &unlogged[..]) {
             (refusal, []) => refusal,
             (None, problems) => Some(("LoggingMistake", problems.join("; "))),
             // Of an object with several mistakes there is one Event.
@@ -386,10 +394,10 @@ impl State {
         &mut self,
         id: &ObjectName,
         plan: &Plan<'_>,
-        look: &mut Look,
+        effects: &mut Effects,
     ) -> Vec<want::Row> {
         let (namespace, name) = id;
-        self.stand_in(id, plan.db());
+        self.fill_unread_slices(id, plan.db());
         let Some(service) = self.cluster.services.get(id) else {
             return Vec::new();
         };
@@ -406,7 +414,7 @@ impl State {
         let none = Refused::new();
         let refused = self.refused.get(id).unwrap_or(&none);
         if !refused.is_empty() {
-            look.warning = Some(("AddressConflict", claims::text(refused)));
+            effects.warning = Some(("AddressConflict", claims::text(refused)));
         }
         let slices = slices.iter().copied();
         want::service(namespace, name, service, slices, &nodes, refused)
@@ -419,18 +427,18 @@ fn annotate(
     (uid, version): (&Name, u64),
     others: &OtherNetworks,
     entry: &impl Serialize,
-    look: &mut Look,
+    effects: &mut Effects,
 ) {
     // It is strings in lists and objects.
     let Ok(value) = others.with(entry) else {
         return;
     };
-    if *others == OtherNetworks::Unreadable && look.warning.is_none() {
+    if *others == OtherNetworks::Unreadable && effects.warning.is_none() {
         let message = "its annotation with addresses was no JSON object, and is replaced";
-        look.warning = Some(("AnnotationReplaced", message.to_owned()));
+        effects.warning = Some(("AnnotationReplaced", message.to_owned()));
     }
     let (uid, value) = (uid.clone(), value.into());
-    look.writes.push(Write::Annotation {
+    effects.writes.push(Write::Annotation {
         uid,
         version,
         value,

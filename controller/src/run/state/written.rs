@@ -15,7 +15,7 @@ impl State {
     }
 
     /// A warning that was not written is written when its key is processed again.
-    pub(crate) fn untold(&mut self, key: &Key, write: &Write) {
+    pub(crate) fn warning_failed(&mut self, key: &Key, write: &Write) {
         if let Write::Warning { .. } = write {
             self.warned.remove(key);
         }
@@ -97,10 +97,10 @@ mod tests {
     use super::*;
     use crate::cluster::{Node, Pod};
     use crate::config::Rules;
-    use crate::ipam::Had;
-    use crate::run::watch::Known;
+    use crate::ipam::RecordedAddresses;
+    use crate::run::watch::ListState;
 
-    fn had(annotation: &str) -> Had {
+    fn recorded(annotation: &str) -> RecordedAddresses {
         ipam::read_pod_network(&networks::read(annotation).0)
     }
 
@@ -112,7 +112,7 @@ mod tests {
             rest: Duration::ZERO,
             pod_connections: 0,
         });
-        state.kinds.fill(Known::Listed);
+        state.kinds.fill(ListState::Listed);
         state
     }
 
@@ -123,7 +123,7 @@ mod tests {
         let key = Key::pod(id.clone());
         let pod = |version, networks: Option<&str>| Pod {
             version,
-            networks: networks.map(had),
+            networks: networks.map(recorded),
             ..Pod::default()
         };
         let own = r#"{"default":{"ip_addresses":["10.0.0.3/24"]}}"#;
@@ -144,15 +144,15 @@ mod tests {
         assert!(!state.begins(&key, &write));
         state.is_over(&key, &write);
         state.was_written(&key, &write, 2);
-        assert_eq!(known(&state), Some(had("{}")));
+        assert_eq!(known(&state), Some(recorded("{}")));
         assert!(state.take_dirty().contains(&key));
 
         // What the watch reports late is older than our own.
         state.was_written(&key, &write, 5);
         tell(&mut state, pod(4, Some("{}")));
-        assert_eq!(known(&state), Some(had(own)));
+        assert_eq!(known(&state), Some(recorded(own)));
         tell(&mut state, pod(6, Some("{}")));
-        assert_eq!(known(&state), Some(had("{}")));
+        assert_eq!(known(&state), Some(recorded("{}")));
     }
 
     #[test]

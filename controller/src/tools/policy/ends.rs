@@ -1,7 +1,7 @@
 //! The ends of connections, in groups of those for which policies can't tell one from another.
 //!
 //! Pods of one namespace are alike if they have the same values of all labels that any selector
-//! looks at, the same numbers of all ports that any rule names, and addresses in the same networks
+//! terms at, the same numbers of all ports that any rule names, and addresses in the same networks
 //! of rules. So a comparison of groups says the same as one of all pods.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,9 +31,9 @@ pub(super) struct Group<'a> {
     pub(super) only: Option<Direction>,
 }
 
-/// What policies look at.
+/// What the rules of policies name.
 #[derive(Default)]
-pub(super) struct Looks<'a> {
+pub(super) struct RuleTerms<'a> {
     labels: BTreeSet<&'a str>,
     ports: BTreeSet<&'a Name>,
     nets: BTreeSet<IpNet>,
@@ -42,7 +42,7 @@ pub(super) struct Looks<'a> {
 /// The most networks of rules that ends outside are split by.
 const NETS: usize = 64;
 
-impl<'a> Looks<'a> {
+impl<'a> RuleTerms<'a> {
     /// Also those of a NetworkPolicy.
     pub(super) fn policy(&mut self, policy: &'a Policy) {
         self.labels.extend(policy.selector.keys());
@@ -81,21 +81,21 @@ impl<'a> Looks<'a> {
 /// change; and whether networks were left out.
 pub(super) fn groups<'a>(
     cluster: &'a Cluster,
-    looks: &Looks<'_>,
-    of_changed: &Looks<'_>,
+    terms: &RuleTerms<'_>,
+    of_changed: &RuleTerms<'_>,
 ) -> (Vec<Group<'a>>, bool) {
     let mut by_looks: BTreeMap<_, Group<'a>> = BTreeMap::new();
     for (id, pod) in &cluster.pods {
         let labels = pod.selected.labels.iter();
         let labels: Vec<_> = labels
-            .filter(|(key, _)| looks.labels.contains(&***key))
+            .filter(|(key, _)| terms.labels.contains(&***key))
             .collect();
         let ports = pod.selected.ports.iter();
         let ports: Vec<_> = ports
-            .filter(|(it, _)| looks.ports.contains(&it.name))
+            .filter(|(it, _)| terms.ports.contains(&it.name))
             .collect();
         let addresses = addresses_of(pod);
-        let nets: Vec<_> = addresses.iter().map(|it| looks.around(*it)).collect();
+        let nets: Vec<_> = addresses.iter().map(|it| terms.around(*it)).collect();
         let detail = labels.iter().map(|(key, value)| format!("{key}={value}"));
         let detail = detail.collect::<Vec<_>>().join(",");
         let group = by_looks.entry((&id.0, labels, ports, nets));
@@ -110,25 +110,25 @@ pub(super) fn groups<'a>(
         group.count += 1;
     }
     let mut all: Vec<Group<'a>> = by_looks.into_values().collect();
-    all.extend(nodes(cluster, looks));
+    all.extend(nodes(cluster, terms));
     all.extend(outside(cluster, of_changed));
     (all, of_changed.nets.len() > NETS)
 }
 
 fn addresses_of(pod: &Pod) -> Vec<IpAddr> {
-    let had = pod.networks.iter().flat_map(|had| &had.addresses);
-    let had: Vec<IpAddr> = had.map(IpNet::addr).collect();
-    match had.is_empty() {
+    let recorded = pod.networks.iter().flat_map(|recorded| &recorded.addresses);
+    let recorded: Vec<IpAddr> = recorded.map(IpNet::addr).collect();
+    match recorded.is_empty() {
         true => pod.reported.to_vec(),
-        false => had,
+        false => recorded,
     }
 }
 
 /// As receivers their own addresses, and as senders their management ports.
-fn nodes<'a>(cluster: &Cluster, looks: &Looks<'_>) -> Vec<Group<'a>> {
+fn nodes<'a>(cluster: &Cluster, terms: &RuleTerms<'_>) -> Vec<Group<'a>> {
     let mut found: BTreeMap<_, Group<'a>> = BTreeMap::new();
     let mut add = |address: IpAddr, only: Direction, detail: &str| {
-        let key = (only, address.is_ipv4(), looks.around(address));
+        let key = (only, address.is_ipv4(), terms.around(address));
         let group = found.entry(key).or_insert_with(|| Group {
             pod: None,
             addresses: vec![address],
@@ -163,12 +163,12 @@ fn subnets(node: &crate::cluster::Node) -> Vec<IpNet> {
 }
 
 /// One address of each network of the rules that is in no smaller one, and one of the rest.
-fn outside<'a>(cluster: &Cluster, looks: &Looks<'_>) -> Vec<Group<'a>> {
+fn outside<'a>(cluster: &Cluster, terms: &RuleTerms<'_>) -> Vec<Group<'a>> {
     let pods: BTreeSet<IpNet> = cluster.nodes.values().flat_map(subnets).collect();
-    let mut nets: Vec<IpNet> = looks.nets.iter().copied().take(NETS).collect();
+    let mut nets: Vec<IpNet> = terms.nets.iter().copied().take(NETS).collect();
     for all in ["0.0.0.0/0", "::/0"] {
         let all: Option<IpNet> = all.parse().ok();
-        nets.extend(all.filter(|it| !looks.nets.contains(it)));
+        nets.extend(all.filter(|it| !terms.nets.contains(it)));
     }
     let others: BTreeSet<IpNet> = nets.iter().chain(&pods).copied().collect();
     let of_net = |net: &IpNet| {

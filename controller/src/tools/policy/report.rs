@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use podwire_daemon::output::Format;
 use serde::Serialize;
 
-use super::ends::{Group, Looks, groups};
+use super::ends::{Group, RuleTerms, groups};
 use super::file::{self, Read};
 use super::flows::{Decision, Effect, Found, Range, compare};
 use super::{is_selected, named};
@@ -27,7 +27,7 @@ const MOST_GROUPS: usize = 6;
 #[serde(rename_all = "camelCase")]
 pub(super) struct Report {
     policies: Vec<Applied>,
-    changes: Vec<Change>,
+    changes: Vec<PolicyChange>,
     /// Pairs of groups that were not compared, because there are too many.
     left_out: usize,
     /// Pairs of groups whose policies differ.
@@ -49,7 +49,7 @@ struct Applied {
 /// What happens to some connections.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Change {
+struct PolicyChange {
     effect: Effect,
     from: Vec<End>,
     to: Vec<End>,
@@ -123,16 +123,16 @@ impl Report {
             true => own,
             false => everywhere.clone(),
         };
-        let looks = [everywhere, changed].map(|namespaces| {
-            let mut looks = Looks::default();
+        let terms = [everywhere, changed].map(|namespaces| {
+            let mut terms = RuleTerms::default();
             for policies in [&before, &after] {
                 let own = namespaces.iter().flat_map(|it| policies.of(it));
-                own.for_each(|(_, policy)| looks.policy(policy));
-                policies.tiered().for_each(|(_, it)| looks.tiered(it));
+                own.for_each(|(_, policy)| terms.policy(policy));
+                policies.tiered().for_each(|(_, it)| terms.tiered(it));
             }
-            looks
+            terms
         });
-        let (groups, networks_left_out) = groups(cluster, &looks[0], &looks[1]);
+        let (groups, networks_left_out) = groups(cluster, &terms[0], &terms[1]);
         let Found {
             decisions,
             left_out,
@@ -164,7 +164,10 @@ impl Report {
 }
 
 /// Connections with the same fate, other ends and decision as one.
-fn changes(groups: &[Group<'_>], decisions: BTreeMap<Decision, BTreeSet<usize>>) -> Vec<Change> {
+fn changes(
+    groups: &[Group<'_>],
+    decisions: BTreeMap<Decision, BTreeSet<usize>>,
+) -> Vec<PolicyChange> {
     let mut merged: BTreeMap<_, BTreeSet<usize>> = BTreeMap::new();
     for (decision, others) in decisions {
         let at = decision.at;
@@ -179,7 +182,7 @@ fn changes(groups: &[Group<'_>], decisions: BTreeMap<Decision, BTreeSet<usize>>)
             Direction::Ingress => (others, own),
             Direction::Egress => (own, others),
         };
-        Change {
+        PolicyChange {
             effect: decision.effect,
             from,
             to,

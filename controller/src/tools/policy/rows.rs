@@ -7,7 +7,7 @@ use podwire_ovs::value::Value;
 use serde::Serialize;
 
 use crate::cluster::Name;
-use crate::diff::{Plan, Seen};
+use crate::diff::{Plan, RowStatus};
 use crate::key::{Key, Of};
 use crate::members::Group;
 use crate::tools::View;
@@ -91,7 +91,7 @@ pub(super) fn of(view: &View, key: &Key, adopt: bool) -> Rows {
             superfluous: 0,
         };
         for (key, rows, set) in all {
-            let (seen, superfluous) = plan.seen(&key, &rows);
+            let (seen, superfluous) = plan.statuses(&key, &rows);
             // The others of the cluster are not for policies.
             found.superfluous += if key.of == Of::Cluster {
                 0
@@ -104,10 +104,10 @@ pub(super) fn of(view: &View, key: &Key, adopt: bool) -> Rows {
                     members(view, row, &there.unwrap_or_default())
                 });
                 let (state, differs) = match state {
-                    Seen::InSync => (IN_SYNC, Vec::new()),
-                    Seen::Missing => ("missing", Vec::new()),
-                    Seen::Differs(columns) => ("differs", columns),
-                    Seen::Foreign => ("foreign", Vec::new()),
+                    RowStatus::InSync => (IN_SYNC, Vec::new()),
+                    RowStatus::Missing => ("missing", Vec::new()),
+                    RowStatus::Differs(columns) => ("differs", columns),
+                    RowStatus::Foreign => ("foreign", Vec::new()),
                 };
                 found.rows.push(RowState {
                     table: row.table.name(),

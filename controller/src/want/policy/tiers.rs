@@ -40,7 +40,7 @@ pub(super) struct Tiers {
 }
 
 /// One that has other rows than before.
-pub(super) struct Change {
+pub(super) struct TierChange {
     /// Whose rows or members differ.
     pub(super) subjects: BTreeSet<Subject>,
     /// The sets that its rules name: before and after.
@@ -103,7 +103,7 @@ impl Tiers {
     }
 
     /// Brings the rows in line with what changed.
-    pub(super) fn refresh(&mut self, pods: &Pods, namespaces: &Namespaces) -> Vec<Change> {
+    pub(super) fn refresh(&mut self, pods: &Pods, namespaces: &Namespaces) -> Vec<TierChange> {
         let mut changes = Vec::new();
         for (key, content) in std::mem::take(&mut self.changed) {
             let after = content.map(|content| {
@@ -141,7 +141,7 @@ impl Tiers {
                 compiled.cloned().unwrap_or_default()
             });
             self.known.extend(after.map(|it| (key, it)));
-            changes.push(Change { subjects, sets });
+            changes.push(TierChange { subjects, sets });
         }
         changes
     }

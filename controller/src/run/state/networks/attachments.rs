@@ -10,12 +10,12 @@ use tokio::time::Instant;
 
 use super::super::State;
 use super::super::begin::{UID, addresses_in};
-use super::super::wanted::Look;
+use super::super::wanted::Effects;
 use super::shared;
 use crate::cluster::network::{Selection, Selections};
 use crate::cluster::{Name, ObjectName, Pod};
 use crate::diff::Plan;
-use crate::ipam::{self, AddressError, Former};
+use crate::ipam::{self, AddressError, FormerAddresses};
 use crate::key::{Attachment, Key, Network};
 use crate::names::attached_port;
 use crate::want::{self, network as rows};
@@ -27,7 +27,7 @@ impl State {
         &mut self,
         id: &ObjectName,
         plan: &Plan<'_>,
-        look: &mut Look,
+        effects: &mut Effects,
     ) -> (Vec<want::Row>, BTreeMap<Name, Option<Value>>) {
         let now = Instant::now().into_std();
         let (mut all, mut entries) = (Vec::new(), BTreeMap::new());
@@ -36,7 +36,7 @@ impl State {
             pod.selections != Selections::default() || pod.other_networks != OtherNetworks::None
         };
         let pod = self.cluster.pods.get(id).filter(asks).cloned();
-        self.let_go(id, pod.as_ref(), now);
+        self.detach(id, pod.as_ref(), now);
         let Some(pod) = &pod else {
             return (all, entries);
         };
@@ -68,7 +68,7 @@ impl State {
                 }
                 Err((problem, until)) => {
                     problems.push(format!("{}: {problem}", selection.entry));
-                    let again = look.again.get_or_insert(None);
+                    let again = effects.again.get_or_insert(None);
                     *again = match (*again, until) {
                         (Some(before), Some(until)) => Some(before.min(until)),
                         (before, until) => before.or(until),
@@ -88,13 +88,13 @@ impl State {
             }
         }
         if !problems.is_empty() {
-            look.warning = Some(("NoAttachment", problems.join("; ")));
+            effects.warning = Some(("NoAttachment", problems.join("; ")));
         }
         (all, entries)
     }
 
     /// Frees the addresses that a pod no longer has: it is gone, was replaced, or asks for less.
-    fn let_go(&mut self, id: &ObjectName, pod: Option<&Pod>, now: std::time::Instant) {
+    fn detach(&mut self, id: &ObjectName, pod: Option<&Pod>, now: std::time::Instant) {
         let Some(held) = self.networks.held.get(id).cloned() else {
             return;
         };
@@ -205,7 +205,7 @@ pub(super) fn attachment_of(pod: &ObjectName, row: &Found<'_>) -> Option<(Attach
 }
 
 /// What an attachment had: by its port, then by its entry.
-fn former_of(attachment: &Attachment, pod: &Pod, db: &Db, adopt: bool) -> Vec<Former> {
+fn former_of(attachment: &Attachment, pod: &Pod, db: &Db, adopt: bool) -> Vec<FormerAddresses> {
     let name = attached_port(attachment);
     let own = Key::pod(attachment.pod.clone()).to_string();
     let rows = db.nb_named(Table::LogicalSwitchPort, &name);
@@ -213,18 +213,18 @@ fn former_of(attachment: &Attachment, pod: &Pod, db: &Db, adopt: bool) -> Vec<Fo
         let is_own = super::super::key_of(row).is_some_and(|key| key == own);
         (adopt || is_own) && row.map("options").str(UID) == Some(&pod.uid)
     });
-    let certain = rows.map(|row| Former {
-        had: addresses_in(&row),
+    let certain = rows.map(|row| FormerAddresses {
+        recorded: addresses_in(&row),
         is_certain: true,
     });
     certain.chain(written(pod, &attachment.entry)).collect()
 }
 
 /// What the annotation says.
-pub(super) fn written(pod: &Pod, entry: &str) -> Option<Former> {
-    let had = ipam::read_pod_network(pod.other_networks.all().get(entry)?);
-    Some(Former {
-        had,
+pub(super) fn written(pod: &Pod, entry: &str) -> Option<FormerAddresses> {
+    let recorded = ipam::read_pod_network(pod.other_networks.all().get(entry)?);
+    Some(FormerAddresses {
+        recorded,
         is_certain: false,
     })
 }

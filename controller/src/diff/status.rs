@@ -12,7 +12,7 @@ use crate::want::Row;
 
 /// How a wanted row is in the database.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Seen {
+pub enum RowStatus {
     /// As it should be.
     InSync,
     /// Not at all.
@@ -26,20 +26,24 @@ pub enum Seen {
 impl<'db> Plan<'db> {
     /// How each of a key's rows is in the database, with the row; and the number of rows that the
     /// key has there and should not have.
-    pub fn seen(&self, key: &Key, wanted: &[Row]) -> (Vec<(Seen, Option<Found<'db>>)>, usize) {
+    pub fn statuses(
+        &self,
+        key: &Key,
+        wanted: &[Row],
+    ) -> (Vec<(RowStatus, Option<Found<'db>>)>, usize) {
         let mut there = self.rows_of(key);
         let key = key.to_string();
-        let mut seen = Vec::new();
+        let mut statuses = Vec::new();
         for row in wanted {
             let found = match self.find(&there, row) {
                 Ok(found) => found,
                 Err(_) => {
-                    seen.push((Seen::Foreign, None));
+                    statuses.push((RowStatus::Foreign, None));
                     continue;
                 }
             };
             let Some(found) = found else {
-                seen.push((Seen::Missing, None));
+                statuses.push((RowStatus::Missing, None));
                 continue;
             };
             there.remove(&(row.table, found.uuid()));
@@ -47,15 +51,15 @@ impl<'db> Plan<'db> {
             let mut plan = Plan::new(self.db, self.adopt);
             let is_same = plan.adapt(&key, row, found).is_ok() && plan.is_empty();
             let state = match is_same {
-                true => Seen::InSync,
+                true => RowStatus::InSync,
                 false => {
                     let columns = self.differing(row, &found).map(|(name, _)| *name);
-                    Seen::Differs(columns.collect())
+                    RowStatus::Differs(columns.collect())
                 }
             };
-            seen.push((state, Some(found)));
+            statuses.push((state, Some(found)));
         }
-        (seen, there.len())
+        (statuses, there.len())
     }
 
     /// The names of the members that a group has in the database.
