@@ -7,7 +7,8 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::io::Write as _;
 
-use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde::Deserialize;
+use serde::de::{self, Deserializer, MapAccess, SeqAccess, Visitor};
 
 use super::{Atom, Map, Uuid, Value};
 
@@ -102,17 +103,19 @@ impl<'de> Deserialize<'de> for Atom {
 
 impl<'de> Deserialize<'de> for Uuid {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_str(UuidVisitor)
+        let Text(text) = Text::deserialize(deserializer)?;
+        text.parse().map_err(de::Error::custom)
     }
 }
 
 struct ValueVisitor;
 struct AtomVisitor;
-struct UuidVisitor;
 struct Atoms(BTreeSet<Atom>);
 struct Entries(Map);
 
 /// The first element of a value written as an array.
+#[derive(Deserialize)]
+#[serde(rename_all = "lowercase")]
 enum Tag {
     Uuid,
     Set,
@@ -180,86 +183,24 @@ impl<'de> Visitor<'de> for AtomVisitor {
     }
 }
 
-impl Visitor<'_> for UuidVisitor {
-    type Value = Uuid;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a uuid")
-    }
-
-    fn visit_str<E: de::Error>(self, text: &str) -> Result<Uuid, E> {
-        text.parse().map_err(E::custom)
-    }
-}
-
-impl<'de> Deserialize<'de> for Tag {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct TagVisitor;
-        impl Visitor<'_> for TagVisitor {
-            type Value = Tag;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("\"uuid\", \"set\" or \"map\"")
-            }
-
-            fn visit_str<E: de::Error>(self, tag: &str) -> Result<Tag, E> {
-                match tag {
-                    "uuid" => Ok(Tag::Uuid),
-                    "set" => Ok(Tag::Set),
-                    "map" => Ok(Tag::Map),
-                    _ => Err(E::invalid_value(de::Unexpected::Str(tag), &self)),
-                }
-            }
-        }
-        deserializer.deserialize_str(TagVisitor)
-    }
-}
-
 impl<'de> Deserialize<'de> for Atoms {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct AtomsVisitor;
-        impl<'de> Visitor<'de> for AtomsVisitor {
-            type Value = Atoms;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an array of atoms")
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Atoms, A::Error> {
-                let mut set = BTreeSet::new();
-                while let Some(atom) = seq.next_element()? {
-                    if !set.insert(atom) {
-                        return Err(de::Error::custom("an element comes twice in a set"));
-                    }
-                }
-                Ok(Atoms(set))
-            }
+        let atoms = Vec::<Atom>::deserialize(deserializer)?;
+        let count = atoms.len();
+        let set = BTreeSet::from_iter(atoms);
+        match set.len() == count {
+            true => Ok(Self(set)),
+            false => Err(de::Error::custom("an element comes twice in a set")),
         }
-        deserializer.deserialize_seq(AtomsVisitor)
     }
 }
 
 impl<'de> Deserialize<'de> for Entries {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct EntriesVisitor;
-        impl<'de> Visitor<'de> for EntriesVisitor {
-            type Value = Entries;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an array of pairs of atoms")
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Entries, A::Error> {
-                let mut entries = Vec::new();
-                while let Some(entry) = seq.next_element::<(Atom, Atom)>()? {
-                    entries.push(entry);
-                }
-                Map::from_entries(entries)
-                    .map(Entries)
-                    .ok_or_else(|| de::Error::custom("a key comes twice in a map"))
-            }
-        }
-        deserializer.deserialize_seq(EntriesVisitor)
+        let entries = Vec::<(Atom, Atom)>::deserialize(deserializer)?;
+        Map::from_entries(entries)
+            .map(Self)
+            .ok_or_else(|| de::Error::custom("a key comes twice in a map"))
     }
 }
 
@@ -276,29 +217,8 @@ fn end<'de, A: SeqAccess<'de>>(seq: &mut A) -> Result<(), A::Error> {
 }
 
 /// A key or a name; borrows from the input if it contains no escape.
-pub(crate) struct Text<'a>(pub(crate) Cow<'a, str>);
-
-impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct TextVisitor;
-        impl<'de> Visitor<'de> for TextVisitor {
-            type Value = Text<'de>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a string")
-            }
-
-            fn visit_borrowed_str<E: de::Error>(self, text: &'de str) -> Result<Text<'de>, E> {
-                Ok(Text(Cow::Borrowed(text)))
-            }
-
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<Text<'de>, E> {
-                Ok(Text(Cow::Owned(text.to_owned())))
-            }
-        }
-        deserializer.deserialize_str(TextVisitor)
-    }
-}
+#[derive(Deserialize)]
+pub(crate) struct Text<'a>(#[serde(borrow)] pub(crate) Cow<'a, str>);
 
 /// Calls `each` for every entry of a JSON object, which takes the value with
 /// `MapAccess::next_value` or `next_value_seed`.
