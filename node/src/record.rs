@@ -191,59 +191,46 @@ pub(crate) fn forget(directory: &Path) {
 
 impl Default for Metrics {
     fn default() -> Self {
-        let mut metrics = Self {
-            registry: Registry::default(),
-            restored: Family::default(),
-            pauses: Counter::default(),
-            conflicts: Gauge::default(),
-            well: Gauge::default(),
-            refused: Gauge::default(),
-            unreadable: Gauge::default(),
-            nic_moved: Gauge::default(),
-            nic_unconfirmed: Gauge::default(),
-        };
-        let registry = &mut metrics.registry;
-        let restored = "Items that were removed or changed, and were restored, by kind";
-        let pauses =
-            "Times that an item was not restored for a while, because it had been too often";
-        // Each has its former name for one more release.
+        let mut registry = Registry::default();
+        let restored = Family::<KindLabel, Counter>::default();
+        let help = "Items that were removed or changed, and were restored, by kind";
+        // Each of these two has its former name for one more release.
         for name in ["podwire_node_restored", "podwire_node_put_back"] {
-            registry.register(name, restored, metrics.restored.clone());
+            registry.register(name, help, restored.clone());
         }
+        let pauses = Counter::default();
+        let help = "Times that an item was not restored for a while, because it had been too often";
         for name in ["podwire_node_restore_pauses", "podwire_node_fights"] {
-            registry.register(name, pauses, metrics.pauses.clone());
+            registry.register(name, help, pauses.clone());
         }
-        registry.register(
-            "podwire_node_conflicts",
-            "Settings that would take from this machine what it needs for itself",
-            metrics.conflicts.clone(),
-        );
-        registry.register(
-            "podwire_node_well",
-            "Whether every item is in sync with the plan",
-            metrics.well.clone(),
-        );
-        registry.register(
-            "podwire_node_services_refused",
-            "Services that are left out because nft refuses them",
-            metrics.refused.clone(),
-        );
-        registry.register(
-            "podwire_node_nic_moved",
-            "Whether the NIC is in the gateway bridge",
-            metrics.nic_moved.clone(),
-        );
-        registry.register(
-            "podwire_node_nic_unconfirmed",
-            "Whether it is moved back unless somebody confirms its move",
-            metrics.nic_unconfirmed.clone(),
-        );
-        registry.register(
-            "podwire_node_unreadable_objects",
-            "Objects of the API that can't be read, and are left as they were",
-            metrics.unreadable.clone(),
-        );
-        metrics
+        let mut gauge = |name, help: &str| {
+            let gauge = Gauge::default();
+            registry.register(format!("podwire_node_{name}"), help, gauge.clone());
+            gauge
+        };
+        Self {
+            restored,
+            pauses,
+            conflicts: gauge(
+                "conflicts",
+                "Settings that would take from this machine what it needs for itself",
+            ),
+            well: gauge("well", "Whether every item is in sync with the plan"),
+            refused: gauge(
+                "services_refused",
+                "Services that are left out because nft refuses them",
+            ),
+            unreadable: gauge(
+                "unreadable_objects",
+                "Objects of the API that can't be read, and are left as they were",
+            ),
+            nic_moved: gauge("nic_moved", "Whether the NIC is in the gateway bridge"),
+            nic_unconfirmed: gauge(
+                "nic_unconfirmed",
+                "Whether it is moved back unless somebody confirms its move",
+            ),
+            registry,
+        }
     }
 }
 
