@@ -32,8 +32,9 @@ pub struct Role {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unconfirmed: Option<String>,
     /// What it restored since cleanup or boot, oldest first; only the last ones if there are many.
-    #[serde(rename = "putBack")]
     pub restored: Vec<Restored>,
+    /// The same under its former name, for one more release.
+    pub put_back: Vec<Restored>,
 }
 
 /// The state of the role in this directory; None if `podwire node run` never ran.
@@ -49,13 +50,15 @@ pub fn role(directory: &Path) -> io::Result<Option<Role>> {
     let RunState { well, status } = serde_json::from_slice(&text)?;
     let journal = Journal::read(directory).map_err(io::Error::other)?;
     let moved = Moved::read(directory).map_err(io::Error::other)?;
+    let restored = record::read(directory);
     Ok(Some(Role {
         runs: is_held(directory)?,
         well,
         status,
         made: journal.undos().len(),
         unconfirmed: moved.as_ref().and_then(Moved::unconfirmed),
-        restored: record::read(directory),
+        put_back: restored.clone(),
+        restored,
     }))
 }
 
