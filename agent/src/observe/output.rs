@@ -1,12 +1,12 @@
 //! The log's destination, standard error or a file, and its filter, which can be changed.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, IsTerminal as _, Write};
+use std::io::{self, IsTerminal as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::fmt::writer::BoxMakeWriter;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{EnvFilter, Registry, reload};
@@ -43,7 +43,7 @@ pub struct LogOutput {
 #[derive(Debug, Clone)]
 struct LogFile {
     path: PathBuf,
-    file: Arc<Mutex<File>>,
+    file: Arc<Mutex<Arc<File>>>,
 }
 
 impl LogOutput {
@@ -57,21 +57,15 @@ impl LogOutput {
         let file = file.map(LogFile::open).transpose()?;
         let registry = tracing_subscriber::registry().with(filter);
         let layer = tracing_subscriber::fmt::layer().with_target(false);
-        let json = || {
-            tracing_subscriber::fmt::layer()
-                .with_target(false)
-                .json()
-                .flatten_event(true)
+        let writer = match file.clone() {
+            Some(log) => BoxMakeWriter::new(move || log.current()),
+            None => BoxMakeWriter::new(io::stderr),
         };
-        match &file {
-            Some(file) => registry
-                .with(json().with_ansi(false).with_writer(file.clone()))
-                .init(),
-            None if io::stderr().is_terminal() => {
-                registry.with(layer.with_writer(io::stderr)).init()
-            }
-            None => registry
-                .with(json().with_ansi(false).with_writer(io::stderr))
+        let layer = layer.with_writer(writer);
+        match file.is_none() && io::stderr().is_terminal() {
+            true => registry.with(layer).init(),
+            false => registry
+                .with(layer.json().flatten_event(true).with_ansi(false))
                 .init(),
         }
         Ok(Self {
@@ -131,42 +125,24 @@ impl LogFile {
         })
     }
 
-    fn lock(&self) -> MutexGuard<'_, File> {
+    fn current(&self) -> Arc<File> {
+        Arc::clone(&self.lock())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Arc<File>> {
         self.file.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn open(path: &Path) -> Result<File, LogError> {
+fn open(path: &Path) -> Result<Arc<File>, LogError> {
     // Pods' names and addresses are not for everybody.
     let opened = OpenOptions::new()
         .append(true)
         .create(true)
         .mode(0o640)
         .open(path);
-    opened.map_err(|source| LogError::File {
+    opened.map(Arc::new).map_err(|source| LogError::File {
         path: path.to_owned(),
         source,
     })
-}
-
-impl<'a> MakeWriter<'a> for LogFile {
-    type Writer = Locked<'a>;
-
-    fn make_writer(&'a self) -> Self::Writer {
-        Locked(self.lock())
-    }
-}
-
-/// The file for as long as a line is written.
-#[derive(Debug)]
-pub(super) struct Locked<'a>(MutexGuard<'a, File>);
-
-impl Write for Locked<'_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.0.flush()
-    }
 }
