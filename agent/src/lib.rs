@@ -7,7 +7,6 @@
 
 pub mod asking;
 pub mod attach;
-mod changes;
 pub mod config;
 pub mod duration;
 pub mod fault;

@@ -18,7 +18,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::attach::{Agent, Connections, LastHolders, Lines, Node};
+use crate::attach::{Agent, Connections, Handles, LastHolders, Lines};
 use crate::config::{AgentCommand, Config, Environment, LoadError, Loaded, Loader, RoleCommand};
 use crate::flows::Flows;
 use crate::ipam::Addresses;
@@ -166,7 +166,9 @@ fn serve(
     // The spawner is forked while there is one thread; the netlink threads come before tokio's.
     let plugins = config.runtime.plugin_directories();
     let spawner = Spawner::start(plugins).map_err(failed("start the spawner of ipam plugins"))?;
-    let real_time = (!config.power.no_realtime).then(RealTime::take).transpose();
+    let real_time = (!config.power.no_realtime)
+        .then(RealTime::enter)
+        .transpose();
     let real_time = real_time.unwrap_or_else(|errno| {
         tracing::info!(
             %errno,
@@ -197,7 +199,7 @@ fn serve(
         let metrics = Arc::new(Metrics::default());
         let kube = config.sources.kube.clone();
         let events = kube.map(|kube| Events::start(kube, Arc::clone(&metrics)));
-        let node = Arc::new(Node {
+        let node = Arc::new(Handles {
             flows: Flows::keep(ports.clone(), &config, live.subscribe()),
             connections: Connections::keep(ports.clone(), netlink.clone()),
             last_holders: LastHolders::default(),
@@ -224,7 +226,7 @@ fn serve(
         tokio::spawn(notify_manager(Arc::clone(&node), manager, stop.clone()));
         let role = role.map(|role| role.watch(stop.clone())).transpose();
         let role = role.map_err(failed("watch the node role"))?;
-        spawn_keepers(&node, &stop);
+        spawn_reconcilers(&node, &stop);
         tracing::info!(
             socket = %node.config.socket.display(),
             version = env!("CARGO_PKG_VERSION"),
@@ -249,7 +251,7 @@ fn serve(
 }
 
 /// Starts the tasks that run as long as the agent, and stops it when it can't continue.
-fn spawn_keepers(node: &Arc<Node>, stop: &CancellationToken) {
+fn spawn_reconcilers(node: &Arc<Handles>, stop: &CancellationToken) {
     tokio::spawn(reconcile::run(Arc::clone(node)));
     tokio::spawn(reconcile::keep_ports(Arc::clone(node)));
     tokio::spawn(reconcile::collect_abandoned(Arc::clone(node)));
@@ -283,7 +285,7 @@ fn listen_for_metrics(address: SocketAddr) -> Result<TcpListener, StartError> {
 }
 
 /// Reports the agent's state and liveness to the service manager until the agent ends.
-async fn notify_manager(node: Arc<Node>, manager: Manager, stop: CancellationToken) {
+async fn notify_manager(node: Arc<Handles>, manager: Manager, stop: CancellationToken) {
     manager.notify("READY=1\nSTATUS=serving; not yet ready for an ADD");
     let told = async {
         node.settled().await;

@@ -2,11 +2,13 @@
 
 #![forbid(unsafe_code)]
 
+pub mod files;
 pub mod http;
 pub mod lockdown;
 mod manager;
 pub mod output;
 pub mod process;
 pub mod settings;
+mod words;
 
 pub use manager::Manager;

@@ -211,7 +211,7 @@ pub(crate) async fn reload() -> Result<(), NetworkdError> {
 /// know; for a moment, since the link may be gone.
 pub(crate) async fn managed(index: u32) -> Result<(), NetworkdError> {
     let state = format!("/run/systemd/netif/links/{index}");
-    let notices = FileNotices::listen(&[state.into()]).map_err(NetworkdError::Listen)?;
+    let mut notices = FileNotices::listen(&[state.into()]).map_err(NetworkdError::Listen)?;
     let waited = async {
         while Managed::of_link(index).is_none() {
             notices.next().await?;

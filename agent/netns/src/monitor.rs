@@ -244,7 +244,7 @@ impl Monitor {
                 Ok((_, from)) if from.port_number() == self.stopper => return,
                 // Any privileged process may send to a netlink socket; only the kernel is trusted.
                 Ok((_, from)) if from.port_number() != 0 => {}
-                Ok(_) => self.take(&buffer),
+                Ok(_) => self.process(&buffer),
                 Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => {
                     tracing::warn!("link notifications were lost; reading the list of links");
                     if let Err(refusal) = self.read_list() {
@@ -260,7 +260,7 @@ impl Monitor {
         }
     }
 
-    fn take(&self, datagram: &[u8]) {
+    fn process(&self, datagram: &[u8]) {
         for message in messages(datagram) {
             // The bridge family reports bridge ports with the same message types.
             if message.body.first() != Some(&(libc::AF_UNSPEC as u8)) {

@@ -16,7 +16,7 @@ impl RealTime {
     ///
     /// # Errors
     /// EPERM if it is not permitted, even by its control group (CONFIG_RT_GROUP_SCHED).
-    pub fn take() -> nix::Result<RealTime> {
+    pub fn enter() -> nix::Result<RealTime> {
         schedule(libc::SCHED_RR, PRIORITY).map(RealTime)
     }
 

@@ -147,7 +147,7 @@ impl Reaper {
         // The answer decides what the notification has not: it was lost, or the link was already
         // gone.
         for (link, outcome) in links.iter().zip(outcomes) {
-            self.settle(link, outcome);
+            self.complete(link, outcome);
         }
     }
 
@@ -173,13 +173,13 @@ impl Reaper {
                     Some(Err(refusal)) => Some(refusal),
                     None => Some(Errno::EIO.into()),
                 };
-                self.settle(link, refusal.map_or(Ok(()), Err));
+                self.complete(link, refusal.map_or(Ok(()), Err));
                 false
             })
             .collect()
     }
 
-    fn settle(&self, link: &HostLink, outcome: Outcome) {
+    fn complete(&self, link: &HostLink, outcome: Outcome) {
         for waiting in self.links.take_waiting(link.ifindex) {
             waiting.call(outcome.clone());
         }

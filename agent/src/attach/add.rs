@@ -13,7 +13,7 @@ use super::metadata::PodMetadata;
 use super::removal::remove;
 use super::turns::Cancel;
 use super::undo::{Done, Undo};
-use super::{Call, Error, Node, READY_DEADLINE};
+use super::{Call, Error, Handles, READY_DEADLINE};
 use crate::fault::fault_point;
 use crate::journal::State;
 use crate::observe::{Repair, Trace, WaitFor};
@@ -21,7 +21,7 @@ use crate::plan::{self, PortPlan};
 
 /// Attaches a container; returns what the plugin prints.
 pub(super) async fn add(
-    node: &Node,
+    node: &Handles,
     call: &Call,
     cancel: &Arc<Cancel>,
     trace: &mut Trace,

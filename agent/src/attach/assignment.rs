@@ -11,7 +11,7 @@ use podwire_netns::Route;
 use super::call::Add;
 use super::metadata::PodMetadata;
 use super::undo::{Done, Undo};
-use super::{Call, Error, Node};
+use super::{Call, Error, Handles};
 use crate::fault::fault_point;
 use crate::ipam::delegate::{self, Delegate, DelegateError};
 use crate::ipam::{Family, Owner};
@@ -254,7 +254,7 @@ const DELEGATE_DEADLINE: Duration = Duration::from_secs(30);
 
 /// The plugin named in the configuration's `ipam` section, if it has one.
 pub(super) fn delegate_of<'a>(
-    node: &'a Node,
+    node: &'a Handles,
     call: &'a Call,
 ) -> Result<Option<Delegate<'a>>, DelegateError> {
     let Some(ipam) = &call.conf.ipam else {

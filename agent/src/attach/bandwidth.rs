@@ -3,7 +3,7 @@
 
 use podwire_cni::spec::NetConf;
 
-use super::Node;
+use super::Handles;
 use crate::plan::{Bandwidth, InterfaceSpec};
 
 /// The capability's name (CNI conventions).
@@ -11,7 +11,7 @@ const CAPABILITY: &str = "bandwidth";
 
 /// Applies the runtime's limits where no annotation set any, and none if another plugin limits
 /// (docs/decisions/0029): two of them on one link make each other's ADD fail.
-pub(super) async fn limit(node: &Node, interfaces: &mut [InterfaceSpec], conf: &NetConf) {
+pub(super) async fn limit(node: &Handles, interfaces: &mut [InterfaceSpec], conf: &NetConf) {
     let given = conf.runtime.bandwidth.unwrap_or_default();
     // 0 is no limit (CNI conventions, "bandwidth").
     let rate = |rate: u64| (rate > 0).then_some(rate);
@@ -28,7 +28,7 @@ pub(super) async fn limit(node: &Node, interfaces: &mut [InterfaceSpec], conf: &
     }
 }
 
-async fn is_left_to_another(node: &Node, conf: &NetConf) -> bool {
+async fn is_left_to_another(node: &Handles, conf: &NetConf) -> bool {
     if conf.capabilities.get(CAPABILITY) == Some(&false) {
         return true;
     }

@@ -7,7 +7,7 @@ use podwire_cni::env::{Args, Invocation};
 use podwire_cni::spec::{CniVersion, Command, NetConf, Preamble, SpecError};
 use podwire_cni::wire;
 
-use super::Node;
+use super::Handles;
 use super::deadline::Deadline;
 use super::turns::Cancel;
 use crate::ipam::Owner;
@@ -43,7 +43,7 @@ pub struct Call {
 /// One ADD.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Add<'a> {
-    pub(super) node: &'a Node,
+    pub(super) node: &'a Handles,
     pub(super) call: &'a Call,
     pub(super) cancel: &'a Arc<Cancel>,
     pub(super) deadline: Deadline,

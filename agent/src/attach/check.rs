@@ -17,7 +17,7 @@ use podwire_netns::{LinkState, Netns, Observed};
 use serde::{Deserialize, Serialize};
 
 use super::assignment::delegate_of;
-use super::{Call, Error, Node, READY_DEADLINE};
+use super::{Call, Error, Handles, READY_DEADLINE};
 use crate::journal::{Entry, EntryPort};
 use crate::observe::Trace;
 use crate::plan::{ids, mac_text};
@@ -58,7 +58,7 @@ impl Difference {
 }
 
 /// Compares an attachment with prevResult.
-pub(super) async fn check(node: &Node, call: &Call, trace: &mut Trace) -> Result<(), Error> {
+pub(super) async fn check(node: &Handles, call: &Call, trace: &mut Trace) -> Result<(), Error> {
     let prev = call
         .conf
         .prev_result()
@@ -116,7 +116,11 @@ pub(super) async fn check(node: &Node, call: &Call, trace: &mut Trace) -> Result
 
 /// Port security drops what a pod sends if its MAC address is not the one that the port was created
 /// for. A later plugin may have recorded the new one in prevResult.
-fn other_source_mac(node: &Node, record: &PortRecord, pod: Option<&LinkState>) -> Vec<Difference> {
+fn other_source_mac(
+    node: &Handles,
+    record: &PortRecord,
+    pod: Option<&LinkState>,
+) -> Vec<Difference> {
     let said = |id: &str| record.external_ids.get(id).map(String::as_str);
     let (Some(made), Some(pod)) = (said(ids::ATTACHED_MAC), pod) else {
         return Vec::new();

@@ -2,12 +2,12 @@
 //! step that it can, and can be repeated safely.
 
 use super::removal::Removal;
-use super::{Call, Error, Node};
+use super::{Call, Error, Handles};
 use crate::fault::fault_point;
 use crate::observe::{Trace, WaitFor};
 
 /// Detaches a container.
-pub(super) async fn del(node: &Node, call: &Call, trace: &mut Trace) -> Result<(), Error> {
+pub(super) async fn del(node: &Handles, call: &Call, trace: &mut Trace) -> Result<(), Error> {
     let place = node.lines.join_del(&call.key);
     let waiting = node.metrics.wait(WaitFor::Turn);
     trace.timed("queue", place.turn()).await;

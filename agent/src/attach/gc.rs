@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::assignment::delegate_of;
 use super::lines::sandbox_line;
 use super::removal::remove;
-use super::{Call, Error, Node, READY_DEADLINE};
+use super::{Call, Error, Handles, READY_DEADLINE};
 use crate::config::usual::{DROP_IN, DROP_IN_NETWORK};
 use crate::observe::{Repair, Trace};
 use crate::plan::{AttachmentKey, ids};
@@ -19,7 +19,7 @@ type UnderWay = HashMap<(String, String), Vec<String>>;
 
 /// Removes every attachment of the network that `cni.dev/valid-attachments` does not list, and
 /// continues after an error.
-pub(super) async fn gc(node: &Node, call: &Call, trace: &mut Trace) -> Result<(), Error> {
+pub(super) async fn gc(node: &Handles, call: &Call, trace: &mut Trace) -> Result<(), Error> {
     let valid = call.conf.valid_attachments();
     let valid = valid.ok_or(Error::NoValidAttachments)?;
     // The runtime made its list before it knew their outcome.
@@ -34,7 +34,7 @@ pub(super) async fn gc(node: &Node, call: &Call, trace: &mut Trace) -> Result<()
 }
 
 async fn sweep(
-    node: &Node,
+    node: &Handles,
     call: &Call,
     valid: &[Attachment],
     under_way: &UnderWay,
@@ -67,7 +67,7 @@ async fn sweep(
 }
 
 /// Whether an attachment's ADD began after this time since boot.
-fn is_newer(node: &Node, key: &AttachmentKey, began: u64) -> bool {
+fn is_newer(node: &Handles, key: &AttachmentKey, began: u64) -> bool {
     let entry = node.journal.find(key).ok().flatten();
     entry.is_some_and(|(_, entry)| entry.since > began)
 }
@@ -79,7 +79,7 @@ fn is_newer(node: &Node, key: &AttachmentKey, began: u64) -> bool {
 /// they are collected if the call is for the network that ovn-kubernetes served, whose list
 /// contains the live ones; and for any network if the host end of their link is gone, since nothing
 /// can use them then.
-async fn of_ovn_kubernetes(node: &Node, call: &Call) -> BTreeSet<AttachmentKey> {
+async fn of_ovn_kubernetes(node: &Handles, call: &Call) -> BTreeSet<AttachmentKey> {
     let conf = &call.conf;
     let is_successor = conf.net_attach_def_name.is_none()
         && (conf.name == DROP_IN_NETWORK || conf.plugin_type == DROP_IN);
@@ -103,7 +103,7 @@ async fn of_ovn_kubernetes(node: &Node, call: &Call) -> BTreeSet<AttachmentKey> 
 }
 
 /// Has a delegated IPAM plugin collect its allocations.
-async fn delegated_gc(node: &Node, call: &Call, under_way: &UnderWay) -> Result<(), Error> {
+async fn delegated_gc(node: &Handles, call: &Call, under_way: &UnderWay) -> Result<(), Error> {
     let config = with_valid(call, under_way);
     if let Some(mut plugin) = delegate_of(node, call)? {
         plugin.call.config = &config;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use macaddr::MacAddr6;
 use podwire_netns::{HostLink, LinkState, Netns};
 
-use super::{Error, Node};
+use super::{Error, Handles};
 use crate::journal::Entry;
 use crate::plan::{ids, mac_text};
 
@@ -52,13 +52,13 @@ pub(crate) fn namespace_of(entry: &Entry) -> Option<Arc<Netns>> {
 }
 
 /// Removes one veth of the host.
-pub(super) async fn remove_link(node: &Node, name: &str) -> Result<(), Error> {
+pub(super) async fn remove_link(node: &Handles, name: &str) -> Result<(), Error> {
     Error::gather(remove_links(node, &[name], None).await.1)
 }
 
 /// Removes podwire's own among these links of the host; returns how many there were.
 pub(super) async fn remove_links(
-    node: &Node,
+    node: &Handles,
     names: &[&str],
     entry: Option<&Entry>,
 ) -> (usize, Vec<Error>) {
@@ -85,7 +85,7 @@ pub(super) async fn remove_links(
 
 /// Removes the pairs whose end in the pod still exists: their host ends were renamed, or moved to
 /// another namespace.
-pub(super) async fn remove_by_pod_ends(node: &Node, entry: &Entry) -> Vec<Error> {
+pub(super) async fn remove_by_pod_ends(node: &Handles, entry: &Entry) -> Vec<Error> {
     // Without the namespace, there is no pair.
     let Some(netns) = namespace_of(entry) else {
         return Vec::new();

@@ -14,11 +14,11 @@ mod deadline;
 mod del;
 mod error;
 mod gc;
+mod handles;
 mod holders;
 mod lines;
 mod links;
 mod metadata;
-mod node;
 mod notice;
 mod planned;
 mod queue;
@@ -47,10 +47,10 @@ pub(crate) use check::{
 };
 pub use connections::Connections;
 pub use error::Error;
+pub use handles::Handles;
 pub use holders::LastHolders;
 pub use lines::Lines;
 pub(crate) use links::{is_made_in, is_ours, link_names, namespace_of, pod_ends};
-pub use node::Node;
 pub(crate) use ready::await_ready;
 pub(crate) use removal::{remove, remove_by};
 pub(crate) use status::Health;
@@ -68,7 +68,7 @@ pub(crate) const READY_DEADLINE: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub struct Agent {
     /// The verbs' handles.
-    pub node: Arc<Node>,
+    pub node: Arc<Handles>,
     /// The record of operations.
     pub recorder: Recorder,
     /// The file in which the node's MTU can be set; None if the command line sets it.
@@ -90,7 +90,7 @@ pub struct Reply {
 
 impl Agent {
     /// An agent for this node, on the current tokio runtime.
-    pub fn new(node: Arc<Node>, mtu_file: Option<PathBuf>, events: Option<Events>) -> Self {
+    pub fn new(node: Arc<Handles>, mtu_file: Option<PathBuf>, events: Option<Events>) -> Self {
         Self {
             node,
             recorder: Recorder::default(),

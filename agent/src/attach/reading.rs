@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use podwire_cni::spool::Spool;
 
 use super::status::readiness;
-use super::{Agent, Node};
+use super::{Agent, Handles};
 use crate::observe::{Reading, SubnetReading, WatchReading};
 
 /// The answer to `GET /metrics`.
@@ -27,7 +27,7 @@ pub(super) async fn metrics_page(agent: &Agent) -> String {
     reading.page(&node.metrics)
 }
 
-fn watches(node: &Node) -> Vec<WatchReading> {
+fn watches(node: &Handles) -> Vec<WatchReading> {
     let watches = node.sources.states().into_iter();
     let watches = watches.map(|state| WatchReading {
         source: state.source.name(),
@@ -39,7 +39,7 @@ fn watches(node: &Node) -> Vec<WatchReading> {
     watches.collect()
 }
 
-fn subnets(node: &Node) -> Vec<SubnetReading> {
+fn subnets(node: &Handles) -> Vec<SubnetReading> {
     let usage = node.addresses.usage().into_iter();
     let subnets = usage.map(|usage| SubnetReading {
         subnet: usage.subnet,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::status::readiness;
-use super::{Error, Node};
+use super::{Error, Handles};
 
 /// No event tells that ovs-vswitchd, ovn-controller or a source of annotations works again: during
 /// such a wait, they are checked at this interval.
@@ -16,7 +16,7 @@ const ASK_AGAIN: Duration = Duration::from_secs(1);
 ///
 /// # Errors
 /// The time is up; all reasons why it would not.
-pub(crate) async fn await_ready(node: &Node, patience: Duration) -> Result<(), Error> {
+pub(crate) async fn await_ready(node: &Handles, patience: Duration) -> Result<(), Error> {
     let until = Instant::now() + patience;
     let mut versions = node.ports.subscribe();
     let mut settled = node.settled.subscribe();

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::assignment::delegate_of;
 use super::links::{link_names, remove_by_pod_ends, remove_link, remove_links};
-use super::{Call, Error, Node, READY_DEADLINE};
+use super::{Call, Error, Handles, READY_DEADLINE};
 use crate::fault::fault_point;
 use crate::ipam::Owner;
 use crate::journal::{self, Entry, State};
@@ -17,7 +17,7 @@ use crate::ports::{self, PortError, PortRecord};
 ///
 /// # Errors
 /// Every step that failed.
-pub(crate) async fn remove(node: &Node, key: &AttachmentKey) -> Result<(), Error> {
+pub(crate) async fn remove(node: &Handles, key: &AttachmentKey) -> Result<(), Error> {
     remove_by(node, key, None).await
 }
 
@@ -26,7 +26,7 @@ pub(crate) async fn remove(node: &Node, key: &AttachmentKey) -> Result<(), Error
 /// # Errors
 /// Every step that failed.
 pub(crate) async fn remove_by(
-    node: &Node,
+    node: &Handles,
     key: &AttachmentKey,
     del: Option<&Call>,
 ) -> Result<(), Error> {
@@ -36,14 +36,14 @@ pub(crate) async fn remove_by(
 }
 
 /// Removes an attachment's rows.
-pub(super) async fn remove_rows(node: &Node, key: &AttachmentKey) -> Result<(), PortError> {
+pub(super) async fn remove_rows(node: &Handles, key: &AttachmentKey) -> Result<(), PortError> {
     node.ports.synced(READY_DEADLINE).await?;
     let records = node.ports.find(key);
     node.ports.remove_of(&key.container_id, &records).await
 }
 
 /// Tells a delegated IPAM plugin, if there is one, to release its addresses.
-pub(super) async fn delegated_del(node: &Node, call: &Call) -> Result<(), Error> {
+pub(super) async fn delegated_del(node: &Handles, call: &Call) -> Result<(), Error> {
     match delegate_of(node, call) {
         Ok(Some(plugin)) => Ok(plugin.del().await?),
         Ok(None) => Ok(()),
@@ -66,7 +66,7 @@ pub(super) fn addresses(external_ids: &BTreeMap<String, String>) -> impl Iterato
 
 /// A removal in progress.
 pub(super) struct Removal<'a> {
-    node: &'a Node,
+    node: &'a Handles,
     key: &'a AttachmentKey,
     /// The attachment's entry in the intent log.
     entry: Option<Entry>,
@@ -82,7 +82,7 @@ impl<'a> Removal<'a> {
     /// If OVSDB is unreachable, link and addresses are removed nevertheless, and the intent log
     /// records that the rows remain: the pod is gone for good, and a failed DEL is repeated for
     /// ever.
-    pub(super) async fn detach(node: &'a Node, key: &'a AttachmentKey) -> Self {
+    pub(super) async fn detach(node: &'a Handles, key: &'a AttachmentKey) -> Self {
         let mut removal = Self {
             node,
             key,

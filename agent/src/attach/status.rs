@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use super::assignment::delegate_of;
-use super::{Call, Error, Node, READY_DEADLINE};
+use super::{Call, Error, Handles, READY_DEADLINE};
 use crate::config::{Mode, Wait};
 use crate::journal;
 use crate::ports::{ControllerError, PortError};
@@ -15,7 +15,7 @@ use crate::ports::{ControllerError, PortError};
 const ANSWER_DEADLINE: Duration = Duration::from_millis(500);
 
 /// Answers STATUS.
-pub(super) async fn status(node: &Node, call: &Call) -> Result<(), Error> {
+pub(super) async fn status(node: &Handles, call: &Call) -> Result<(), Error> {
     // An agent that has just started is not ready yet; an ADD waits for that too. If it never
     // becomes ready, the reasons below tell why. kubelet makes the node NotReady at once.
     let _ = tokio::join!(
@@ -35,7 +35,7 @@ pub(super) async fn status(node: &Node, call: &Call) -> Result<(), Error> {
 }
 
 /// Whether an ADD would be served now; the error has every reason against it.
-pub(super) async fn readiness(node: &Node) -> Result<(), Error> {
+pub(super) async fn readiness(node: &Handles) -> Result<(), Error> {
     Health::check(node).await.confirm()
 }
 
@@ -68,7 +68,7 @@ pub(crate) struct Health {
 
 impl Health {
     /// Checks everything that an ADD needs.
-    pub(crate) async fn check(node: &Node) -> Self {
+    pub(crate) async fn check(node: &Handles) -> Self {
         let mut ready = node.ports.ready(Duration::ZERO).await;
         if ready.is_ok() {
             ready = node.ports.database_answers(ANSWER_DEADLINE).await;
@@ -105,7 +105,7 @@ impl Health {
     /// Passes over the missing connection of ovn-controller to a database that usually all nodes
     /// lack at the same time, if pods run here: for an error of STATUS, Kubernetes would take every
     /// pod of the cluster out of its services (docs/decisions/0095). Logs it once.
-    fn pass_over_southbound(&mut self, node: &Node) {
+    fn pass_over_southbound(&mut self, node: &Handles) {
         let passed = self.controller.take_if(|problem| {
             matches!(
                 problem,
@@ -125,7 +125,7 @@ impl Health {
     }
 
     /// Why a living switch accepts no flows; `switch` reports a dead one.
-    fn flows_problem(&self, node: &Node) -> Option<String> {
+    fn flows_problem(&self, node: &Handles) -> Option<String> {
         if self.ports.is_some() || self.switch.is_some() {
             return None;
         }
@@ -170,7 +170,7 @@ impl Health {
 }
 
 /// Only `--subnet node` leaves plain mode without a subnet.
-fn awaits_subnets(node: &Node) -> Option<&'static str> {
+fn awaits_subnets(node: &Handles) -> Option<&'static str> {
     let awaits = node.config.ovn.mode == Mode::Plain && node.live.borrow().subnets.is_empty();
     awaits.then_some(
         "the node's subnets are not known yet: `podwire node run --mode plain` provides them, from \

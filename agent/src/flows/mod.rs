@@ -114,7 +114,7 @@ impl Flows {
     /// hear it announce them; with None, all do.
     pub fn reserve(&self, port: SecuredPort, known_until: Option<Instant>) -> Reservation {
         let port = Arc::new(port);
-        let ofport = lock(&self.numbers).take(&port);
+        let ofport = lock(&self.numbers).reserve(&port);
         let origin = Origin {
             born: Instant::now(),
             known_until,
@@ -229,7 +229,7 @@ impl Default for Numbers {
 
 impl Numbers {
     /// The next unused number. There are more numbers than a bridge has ports.
-    fn take(&mut self, port: &Arc<SecuredPort>) -> u16 {
+    fn reserve(&mut self, port: &Arc<SecuredPort>) -> u16 {
         for _ in NUMBERS {
             let number = self.next;
             self.next = match number + 1 {

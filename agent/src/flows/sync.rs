@@ -5,13 +5,13 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::sync::{Arc, Mutex};
 
 use futures_util::FutureExt as _;
+use podwire_daemon::files::FileEvents;
 use podwire_ovs::client::{Changed, Follower, Version};
 use podwire_ovs::openflow::{Action, Connection, FlowMod, OpenFlowError, PortNumber};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::rules::{self, Surroundings};
 use super::{Numbers, Origin, lock};
-use crate::changes::Changes;
 use crate::config::{Config, Live, Mode};
 use crate::ports::{BridgePorts, Ports, SecuredPort, Touched};
 
@@ -100,7 +100,7 @@ impl FlowSync {
             let socket = self.ports.management_socket();
             // Before the attempt: what is created from here on is noticed, also while a connection
             // lasts.
-            let coming = socket.parent().map(Changes::of_sockets);
+            let coming = socket.parent().map(FileEvents::of_sockets);
             versions.mark_unchanged();
             let mut was_open = false;
             let error = match Connection::open(socket).await {
@@ -144,7 +144,7 @@ impl FlowSync {
     /// keep waiting.
     async fn wait_for_switch(
         &mut self,
-        coming: Option<std::io::Result<Changes>>,
+        coming: Option<std::io::Result<FileEvents>>,
         commands: &mut mpsc::UnboundedReceiver<Command>,
         versions: &mut watch::Receiver<Version>,
     ) {
@@ -160,7 +160,7 @@ impl FlowSync {
                 () = &mut coming => return,
                 _ = versions.changed() => return,
                 command = commands.recv() => match command {
-                    Some(command) => self.take(command),
+                    Some(command) => self.accept(command),
                     None => return,
                 },
             }
@@ -177,7 +177,7 @@ impl FlowSync {
         let mut changes = self.start_over();
         loop {
             while let Ok(command) = commands.try_recv() {
-                self.take(command);
+                self.accept(command);
             }
             // A port that is released has a row by then: looked for before the row is read, it
             // would lose its flows for a moment.
@@ -233,7 +233,7 @@ impl FlowSync {
                 Some(changed) = self.follower.next() => self.changed.extend(changed),
                 Ok(()) = self.live.changed() => self.is_stale = true,
                 command = commands.recv() => match command {
-                    Some(command) => self.take(command),
+                    Some(command) => self.accept(command),
                     None => return std::future::pending().await,
                 },
             }
@@ -255,7 +255,7 @@ impl FlowSync {
         self.around.is_some() && cookie == rules::sentinel_cookie(self.times)
     }
 
-    fn take(&mut self, command: Command) {
+    fn accept(&mut self, command: Command) {
         self.is_stale = true;
         match command {
             Command::Install {

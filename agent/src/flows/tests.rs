@@ -127,6 +127,6 @@ fn a_number_that_is_in_use_is_passed_over_and_the_last_is_followed_by_the_first(
         ..Numbers::default()
     };
     numbers.used.insert(NUMBERS.start);
-    let taken = [numbers.take(&port), numbers.take(&port)];
+    let taken = [numbers.reserve(&port), numbers.reserve(&port)];
     assert_eq!(taken, [NUMBERS.end - 1, NUMBERS.start + 1]);
 }

@@ -20,7 +20,7 @@ pub use status::{
 };
 pub use watch::{Change, Watchers, changes};
 
-use crate::attach::{Error, Node};
+use crate::attach::{Error, Handles};
 use crate::observe::Recorder;
 use crate::reconcile::{self, Audit, Leftover};
 
@@ -53,7 +53,7 @@ pub struct LeftoverList {
 ///
 /// # Errors
 /// Open vSwitch's database can't be reached, or the kernel does not answer.
-pub async fn check(node: &Node, filter: &Filter) -> Result<AuditList, Error> {
+pub async fn check(node: &Handles, filter: &Filter) -> Result<AuditList, Error> {
     let attachments = reconcile::audit(node, |pod| filter.admits_pod(pod)).await?;
     Ok(AuditList { attachments })
 }
@@ -62,7 +62,7 @@ pub async fn check(node: &Node, filter: &Filter) -> Result<AuditList, Error> {
 ///
 /// # Errors
 /// Open vSwitch's database can't be reached, or the kernel does not answer.
-pub async fn gc(node: &Node, remove: bool) -> Result<LeftoverList, Error> {
+pub async fn gc(node: &Handles, remove: bool) -> Result<LeftoverList, Error> {
     Ok(match remove {
         true => LeftoverList {
             leftovers: reconcile::remove_leftovers(node).await?,

@@ -9,7 +9,7 @@ use podwire_netns::LinkState;
 use serde::{Deserialize, Serialize};
 
 use super::{Filter, PortList, now_micros};
-use crate::attach::{Error, Node, mute_ports};
+use crate::attach::{Error, Handles, mute_ports};
 use crate::config::Wait;
 use crate::plan::{AttachmentKey, Bandwidth, ids};
 use crate::ports::{PortRecord, PortState, addresses};
@@ -96,13 +96,13 @@ impl PortView {
 ///
 /// # Errors
 /// The kernel does not list the host's links.
-pub async fn ports(node: &Node, filter: &Filter) -> Result<PortList, Error> {
+pub async fn ports(node: &Handles, filter: &Filter) -> Result<PortList, Error> {
     ports_after(node, filter, &BTreeMap::new()).await
 }
 
 /// The same for a watcher. Facts that can't change are taken from what it was shown before.
 pub(super) async fn ports_after(
-    node: &Node,
+    node: &Handles,
     filter: &Filter,
     before: &BTreeMap<String, PortView>,
 ) -> Result<PortList, Error> {
@@ -132,7 +132,7 @@ pub(super) async fn ports_after(
 }
 
 /// When the ADD of an attachment began, according to the intent log.
-fn added_unix_micros(node: &Node, key: Option<&AttachmentKey>) -> Option<u64> {
+fn added_unix_micros(node: &Handles, key: Option<&AttachmentKey>) -> Option<u64> {
     /// The boot time, read once: two readings differ by the time between reading the two clocks.
     static BOOT: LazyLock<u64> = LazyLock::new(|| now_micros().saturating_sub(boottime() / 1_000));
     let (_, entry) = node.journal.find(key?).ok()??;

@@ -8,7 +8,7 @@ use podwire_cni::spool::Spool;
 use serde::{Deserialize, Serialize};
 
 use super::{Filter, now_micros, ports};
-use crate::attach::{Agent, Error, Health, Node};
+use crate::attach::{Agent, Error, Handles, Health};
 use crate::config::Wait;
 use crate::journal::State;
 use crate::observe::{NORTHD_STEP, Operation, Outcome};
@@ -277,7 +277,7 @@ fn source(state: SourceState) -> SourceView {
     }
 }
 
-async fn port_counts(node: &Node) -> Result<PortCounts, Error> {
+async fn port_counts(node: &Handles) -> Result<PortCounts, Error> {
     let mut counts = PortCounts::default();
     for port in ports(node, &Filter::default()).await?.ports {
         match port.state {
@@ -289,7 +289,7 @@ async fn port_counts(node: &Node) -> Result<PortCounts, Error> {
     Ok(counts)
 }
 
-fn attachments(node: &Node) -> Attachments {
+fn attachments(node: &Handles) -> Attachments {
     let mut counts = Attachments::default();
     for (state, _) in node.journal.entries().0 {
         match state {
@@ -301,7 +301,7 @@ fn attachments(node: &Node) -> Attachments {
     counts
 }
 
-fn subnets(node: &Node) -> Vec<SubnetView> {
+fn subnets(node: &Handles) -> Vec<SubnetView> {
     let fits = |number: u128| u64::try_from(number).unwrap_or(u64::MAX);
     let usage = node.addresses.usage().into_iter();
     usage

@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::ports::ports_after;
 use super::{Filter, PortView};
-use crate::attach::Node;
+use crate::attach::Handles;
 
 /// The number of concurrent watchers.
 const MOST_WATCHERS: usize = 8;
@@ -57,7 +57,7 @@ impl Watchers {
 static NONE: BTreeMap<String, PortView> = BTreeMap::new();
 
 struct Watching {
-    node: Arc<Node>,
+    node: Arc<Handles>,
     filter: Filter,
     versions: watch::Receiver<Version>,
     links: watch::Receiver<()>,
@@ -68,7 +68,7 @@ struct Watching {
 
 /// The changes, one JSON object per line, until the agent stops.
 pub fn changes(
-    node: Arc<Node>,
+    node: Arc<Handles>,
     filter: Filter,
     stop: CancellationToken,
     place: OwnedSemaphorePermit,

@@ -10,11 +10,11 @@ use hyper::{Method, StatusCode};
 use podwire_cni::env::Invocation;
 use podwire_cni::spec::{Command, SpecError};
 use podwire_cni::wire::{self, Request};
+use podwire_daemon::files::FileEvents;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::asking::{self, Unanswered};
-use crate::changes::Changes;
 use crate::config::usual::PLUGIN_NAMES;
 use crate::plan::AttachmentKey;
 
@@ -128,8 +128,8 @@ impl AgentSocket {
     /// Like [`Self::health`]; if there is no agent, waits for a change at its socket's path.
     async fn next_health(&self, patience: Duration) -> Result<Health, AskError> {
         let directory = self.0.parent().unwrap_or(Path::new("/"));
-        let changes =
-            Changes::of_sockets(directory).map_err(|error| self.failed(Problem::Watch(error)))?;
+        let changes = FileEvents::of_sockets(directory)
+            .map_err(|error| self.failed(Problem::Watch(error)))?;
         let answer = self.health(patience).await;
         if answer.as_ref().is_err_and(AskError::is_not_there) {
             let _ = tokio::time::timeout(patience, changes.next()).await;

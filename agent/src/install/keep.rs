@@ -8,13 +8,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use podwire_daemon::files::FileEvents;
 use serde_json::Value;
 
 use super::conf::Conf;
 use super::findings::{Finding, look};
 use super::{InstallError, conf_owner, place, portmap, refuse_foreign};
-use crate::attach::{Node, await_ready};
-use crate::changes::Changes;
+use crate::attach::{Handles, await_ready};
 use crate::config::RuntimeArgs;
 use crate::ipam::spawner::{Exec, Spawner};
 
@@ -26,7 +26,7 @@ const VERSION: Duration = Duration::from_secs(10);
 /// Installs the configured network configuration once the agent can serve an ADD. It stays when the
 /// agent ends: pods keep their network during an upgrade, and a runtime's ADD gets "try again"
 /// meanwhile.
-pub async fn install(node: Arc<Node>) {
+pub async fn install(node: Arc<Handles>) {
     let Some(file) = node.config.runtime.install_conf.clone() else {
         return;
     };
@@ -39,7 +39,7 @@ pub async fn install(node: Arc<Node>) {
     }
 }
 
-async fn put(node: &Node, file: &Path) -> Result<String, InstallError> {
+async fn put(node: &Handles, file: &Path) -> Result<String, InstallError> {
     let runtime = &node.config.runtime;
     let mut conf = Conf::read(file)?;
     if conf.names_portmap() {
@@ -97,8 +97,8 @@ async fn next_change(
     known: &mut BTreeSet<Finding>,
     was_there: &mut bool,
 ) -> io::Result<()> {
-    let confs = Changes::of(&settings.cni_conf_dir)?;
-    let plugins = Changes::of(&settings.cni_bin_dir)?;
+    let confs = FileEvents::of(&settings.cni_conf_dir)?;
+    let plugins = FileEvents::of(&settings.cni_bin_dir)?;
     if let Some(name) = settings.install_conf.as_deref().and_then(Path::file_name) {
         let path = settings.cni_conf_dir.join(name);
         let is_there = path.exists();

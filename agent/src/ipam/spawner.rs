@@ -5,20 +5,20 @@
 //! it starts a thread or drops a capability, the agent starts itself a second time, with the hidden
 //! subcommand [`SUBCOMMAND`]. That process has no async runtime.
 //!
-//! It is the keeper ([`keep`]). It starts the worker ([`main_loop`]), which runs each plugin in a
-//! thread of its own, and starts another worker if a signal ends one. Both have the same socket as
-//! standard input. The socket preserves packet boundaries, so a worker that dies in the middle of a
-//! message spoils only that message, and the agent is told ([`SpawnError::Gone`]).
+//! It is the supervisor ([`supervise`]). It starts the worker ([`main_loop`]), which runs each
+//! plugin in a thread of its own, and starts another worker if a signal ends one. Both have the
+//! same socket as standard input. The socket preserves packet boundaries, so a worker that dies in
+//! the middle of a message spoils only that message, and the agent is told ([`SpawnError::Gone`]).
 //!
-//! Keeper, worker and plugins have no capability and can gain none (`podwire` drops them before
-//! [`keep`]). The worker runs only files in the plugin directories that it was started with, so an
-//! attacker who takes over the agent can't have it run another program.
+//! Supervisor, worker and plugins have no capability and can gain none (`podwire` drops them before
+//! [`supervise`]). The worker runs only files in the plugin directories that it was started with,
+//! so an attacker who takes over the agent can't have it run another program.
 //!
 //! Messages are JSON (see `wire`); requests and replies are matched by number, and any number of
 //! them may be in progress. When the agent's end closes, for whatever reason, the worker kills what
-//! it still runs and exits, and the keeper follows. That is why neither uses PR_SET_PDEATHSIG: the
-//! signal would end the worker before it could do so, and it is sent when the parent *thread* ends
-//! (prctl(2)).
+//! it still runs and exits, and the supervisor follows. That is why neither uses PR_SET_PDEATHSIG:
+//! the signal would end the worker before it could do so, and it is sent when the parent *thread*
+//! ends (prctl(2)).
 
 mod client;
 mod process;
@@ -30,11 +30,11 @@ use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
 pub use client::{Spawner, SpawnerProcess};
-pub use process::{keep, main_loop};
+pub use process::{main_loop, supervise};
 
 use serde::{Deserialize, Serialize};
 
-/// The argument with which `podwire` becomes the keeper; the plugin directories follow it.
+/// The argument with which `podwire` becomes the supervisor; the plugin directories follow it.
 pub const SUBCOMMAND: &str = "spawner";
 
 /// The argument with which `podwire` becomes the worker; the plugin directories follow it.

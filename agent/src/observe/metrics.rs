@@ -4,6 +4,7 @@
 //! additions. Numbers that others keep are read when the page is fetched: see
 //! [`Reading`](super::Reading).
 
+use podwire_daemon::words;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::info::Info;
@@ -20,112 +21,55 @@ const VERBS: [&str; 5] = ["ADD", "DEL", "CHECK", "GC", "STATUS"];
 /// A verb, and an error code.
 type VerbAndCode = (Labels<1>, [(&'static str, u32); 1]);
 
-/// What was repaired: something left behind, or lost.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Repair {
-    /// An ADD that an earlier agent did not finish was undone.
-    InterruptedAdd,
-    /// A DEL that an earlier agent or a lost database left unfinished was carried out.
-    InterruptedDel,
-    /// A port whose link was gone was removed at start.
-    PortWithoutLink,
-    /// What the runtime no longer lists was removed by GC.
-    Unlisted,
-    /// What an earlier attachment of the same key left was removed by an ADD.
-    Leftover,
-    /// An older sandbox of the same pod was removed by an ADD.
-    OlderSandbox,
-    /// A running pod's port that the database had lost was restored.
-    LostPort,
-    /// The record of an attachment that has no link any more was removed.
-    StaleRecord,
-    /// An attachment for which no DEL came was removed after the grace.
-    Abandoned,
-}
-
-impl Repair {
-    const ALL: [Self; 9] = [
-        Self::InterruptedAdd,
-        Self::InterruptedDel,
-        Self::PortWithoutLink,
-        Self::Unlisted,
-        Self::Leftover,
-        Self::OlderSandbox,
-        Self::LostPort,
-        Self::StaleRecord,
-        Self::Abandoned,
-    ];
-
-    fn what(self) -> &'static str {
-        match self {
-            Self::InterruptedAdd => "interrupted-add",
-            Self::InterruptedDel => "interrupted-del",
-            Self::PortWithoutLink => "port-without-link",
-            Self::Unlisted => "unlisted",
-            Self::Leftover => "leftover",
-            Self::OlderSandbox => "older-sandbox",
-            Self::LostPort => "lost-port",
-            Self::StaleRecord => "stale-record",
-            Self::Abandoned => "abandoned",
-        }
+words! {
+    /// What was repaired: something left behind, or lost.
+    pub enum Repair {
+        /// An ADD that an earlier agent did not finish was undone.
+        InterruptedAdd = "interrupted-add",
+        /// A DEL that an earlier agent or a lost database left unfinished was carried out.
+        InterruptedDel = "interrupted-del",
+        /// A port whose link was gone was removed at start.
+        PortWithoutLink = "port-without-link",
+        /// What the runtime no longer lists was removed by GC.
+        Unlisted = "unlisted",
+        /// What an earlier attachment of the same key left was removed by an ADD.
+        Leftover = "leftover",
+        /// An older sandbox of the same pod was removed by an ADD.
+        OlderSandbox = "older-sandbox",
+        /// A running pod's port that the database had lost was restored.
+        LostPort = "lost-port",
+        /// The record of an attachment that has no link any more was removed.
+        StaleRecord = "stale-record",
+        /// An attachment for which no DEL came was removed after the grace.
+        Abandoned = "abandoned",
     }
 }
 
-/// What became of a DEL in the spool.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Spooled {
-    /// It was carried out.
-    CarriedOut,
-    /// It failed, and stays for another try.
-    Failed,
-    /// It could never be carried out.
-    Dropped,
-}
-
-impl Spooled {
-    const ALL: [Self; 3] = [Self::CarriedOut, Self::Failed, Self::Dropped];
-
-    fn outcome(self) -> &'static str {
-        match self {
-            Self::CarriedOut => "carried-out",
-            Self::Failed => "failed",
-            Self::Dropped => "dropped",
-        }
+words! {
+    /// What became of a DEL in the spool.
+    pub enum Spooled {
+        /// It was carried out.
+        CarriedOut = "carried-out",
+        /// It failed, and stays for another try.
+        Failed = "failed",
+        /// It could never be carried out.
+        Dropped = "dropped",
     }
 }
 
-/// What became of a report for a pod's Event.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum EventOutcome {
-    /// A new Event was created.
-    Posted,
-    /// An existing Event's count was raised.
-    Counted,
-    /// It was reported a short while ago.
-    Held,
-    /// There were too many reports.
-    Dropped,
-    /// The API server did not accept it.
-    Failed,
-}
-
-impl EventOutcome {
-    const ALL: [Self; 5] = [
-        Self::Posted,
-        Self::Counted,
-        Self::Held,
-        Self::Dropped,
-        Self::Failed,
-    ];
-
-    fn outcome(self) -> &'static str {
-        match self {
-            Self::Posted => "posted",
-            Self::Counted => "counted",
-            Self::Held => "held",
-            Self::Dropped => "dropped",
-            Self::Failed => "failed",
-        }
+words! {
+    /// What became of a report for a pod's Event.
+    pub enum EventOutcome {
+        /// A new Event was created.
+        Posted = "posted",
+        /// An existing Event's count was raised.
+        Counted = "counted",
+        /// It was reported a short while ago.
+        Held = "held",
+        /// There were too many reports.
+        Dropped = "dropped",
+        /// The API server did not accept it.
+        Failed = "failed",
     }
 }
 
@@ -173,19 +117,19 @@ impl Default for Metrics {
             &mut registry,
             "repairs",
             "Things repaired that had been left behind or lost",
-            Repair::ALL.map(|repair| ("what", repair.what())),
+            Repair::ALL.map(|repair| ("what", repair.word())),
         );
         let spooled = counters(
             &mut registry,
             "spool_dels",
             "DELs taken from the spool, by outcome",
-            Spooled::ALL.map(|spooled| ("outcome", spooled.outcome())),
+            Spooled::ALL.map(|spooled| ("outcome", spooled.word())),
         );
         let events = counters(
             &mut registry,
             "events",
             "Reports for Kubernetes Events on pods, by outcome",
-            EventOutcome::ALL.map(|it| ("outcome", it.outcome())),
+            EventOutcome::ALL.map(|it| ("outcome", it.word())),
         );
         Self {
             registry,

@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use podwire_daemon::words;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
@@ -9,42 +10,21 @@ use prometheus_client::registry::Registry;
 
 use super::durations::durations;
 
-/// What an operation may wait for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum WaitFor {
-    /// Its turn: other operations on the same pod or sandbox come first.
-    Turn,
-    /// The agent and Open vSwitch: a current replica, the bridge, the cleanup at start.
-    Ready,
-    /// The pod's annotation.
-    Annotation,
-    /// A delegated IPAM plugin.
-    IpamPlugin,
-    /// ovs-vswitchd, to put the port on the bridge.
-    Ofport,
-    /// ovn-controller, to install the port's flows.
-    OvnInstalled,
-}
-
-impl WaitFor {
-    const ALL: [Self; 6] = [
-        Self::Turn,
-        Self::Ready,
-        Self::Annotation,
-        Self::IpamPlugin,
-        Self::Ofport,
-        Self::OvnInstalled,
-    ];
-
-    fn reason(self) -> &'static str {
-        match self {
-            Self::Turn => "turn",
-            Self::Ready => "ready",
-            Self::Annotation => "annotation",
-            Self::IpamPlugin => "ipam-plugin",
-            Self::Ofport => "ofport",
-            Self::OvnInstalled => "ovn-installed",
-        }
+words! {
+    /// What an operation may wait for.
+    pub enum WaitFor {
+        /// Its turn: other operations on the same pod or sandbox come first.
+        Turn = "turn",
+        /// The agent and Open vSwitch: a current replica, the bridge, the cleanup at start.
+        Ready = "ready",
+        /// The pod's annotation.
+        Annotation = "annotation",
+        /// A delegated IPAM plugin.
+        IpamPlugin = "ipam-plugin",
+        /// ovs-vswitchd, to put the port on the bridge.
+        Ofport = "ofport",
+        /// ovn-controller, to install the port's flows.
+        OvnInstalled = "ovn-installed",
     }
 }
 
@@ -80,7 +60,7 @@ impl Waits {
             "How long ended waits took, by reason, successful or not",
         );
         Self(WaitFor::ALL.map(|wait| {
-            let labels = [("reason", wait.reason())];
+            let labels = [("reason", wait.word())];
             Waiting {
                 now: now.get_or_create_owned(&labels),
                 ended: ended.get_or_create_owned(&labels),

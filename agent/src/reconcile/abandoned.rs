@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
 use super::leftovers::leftover;
-use crate::attach::{Error, Node, remove};
+use crate::attach::{Error, Handles, remove};
 use crate::journal::State;
 use crate::observe::Repair;
 use crate::plan::{AttachmentKey, ids};
@@ -33,7 +33,7 @@ enum Verdict {
 }
 
 /// Removes abandoned attachments after the grace period. Never returns.
-pub async fn collect_abandoned(node: Arc<Node>) {
+pub async fn collect_abandoned(node: Arc<Handles>) {
     let Some(grace) = node.config.gc_grace else {
         return;
     };
@@ -103,7 +103,7 @@ async fn next_departure(departures: &mut Option<watch::Receiver<()>>) {
 
 /// The attachments whose pod the API server is not known to have, judged by their rows alone,
 /// because this runs at each departure. Whether the server had the pod before is checked later.
-fn departed(node: &Node) -> Vec<AttachmentKey> {
+fn departed(node: &Handles) -> Vec<AttachmentKey> {
     let is_gone = |record: &PortRecord| {
         let uid = record.external_ids.get(ids::IFACE_ID_VER);
         let pod = record.pod.as_deref().and_then(pod_name);
@@ -126,7 +126,7 @@ fn pod_name(text: &str) -> Option<PodName> {
 }
 
 /// Returns whether to check it again after another grace period.
-async fn judge_and_remove(node: &Node, key: &AttachmentKey) -> bool {
+async fn judge_and_remove(node: &Handles, key: &AttachmentKey) -> bool {
     if node.lines.is_busy(key) {
         return true;
     }
@@ -156,7 +156,10 @@ async fn judge_and_remove(node: &Node, key: &AttachmentKey) -> bool {
 }
 
 /// The uid and name of the attachment's pod, if the API server does not have it.
-async fn gone_pod(node: &Node, key: &AttachmentKey) -> Result<Option<(String, PodName)>, String> {
+async fn gone_pod(
+    node: &Handles,
+    key: &AttachmentKey,
+) -> Result<Option<(String, PodName)>, String> {
     let found = node.journal.find(key).map_err(|error| error.to_string())?;
     let Some((State::Live, entry)) = found else {
         return Ok(None);
@@ -178,7 +181,7 @@ async fn gone_pod(node: &Node, key: &AttachmentKey) -> Result<Option<(String, Po
 
 /// Decides about an attachment, in its turn.
 async fn judge(
-    node: &Node,
+    node: &Handles,
     key: &AttachmentKey,
     gone_pod: Result<Option<(String, PodName)>, String>,
 ) -> Result<Verdict, Error> {

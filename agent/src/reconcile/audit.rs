@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::leftovers::{leftover, netns_of, pod_of};
 use crate::attach::{
-    Difference, Error, Expected, Fault, HostEnd, Node, READY_DEADLINE, is_made_in, lost_routes,
+    Difference, Error, Expected, Fault, Handles, HostEnd, READY_DEADLINE, is_made_in, lost_routes,
     made_port, pod_differences, row_differences,
 };
 use crate::journal::{Entry, EntryPort, State};
@@ -40,7 +40,7 @@ pub struct Audit {
 /// # Errors
 /// Open vSwitch's database can't be reached, or the kernel does not answer.
 pub async fn audit(
-    node: &Node,
+    node: &Handles,
     wanted: impl Fn(Option<&str>) -> bool,
 ) -> Result<Vec<Audit>, Error> {
     node.ports.synced(READY_DEADLINE).await?;
@@ -72,7 +72,7 @@ pub async fn audit(
 }
 
 async fn differences(
-    node: &Node,
+    node: &Handles,
     key: &AttachmentKey,
     records: &[PortRecord],
     entry: Option<(State, Entry)>,

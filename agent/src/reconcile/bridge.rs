@@ -1,11 +1,11 @@
 //! The bridge of plain mode, created if it is missing.
 
-use crate::attach::Node;
+use crate::attach::Handles;
 use crate::plan::{mac, mac_text};
 use crate::ports::BridgeWanted;
 
 /// How to create the bridge if it is missing.
-pub(super) async fn wanted(node: &Node) -> BridgeWanted {
+pub(super) async fn wanted(node: &Handles) -> BridgeWanted {
     let kernel_datapath = match node.netlink.kernel_datapath_available().await {
         Ok(available) => available,
         Err(error) => {

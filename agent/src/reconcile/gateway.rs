@@ -15,7 +15,7 @@ use podwire_netns::{self as netns, Netlink};
 use serde::{Deserialize, Serialize};
 
 use super::LOCAL_PORT_DEADLINE;
-use crate::attach::Node;
+use crate::attach::Handles;
 use crate::config::{Live, Mode};
 use crate::ports;
 
@@ -27,7 +27,7 @@ const LONGEST: usize = 1 << 20;
 /// Keeps the gateway addresses on the bridge's local port, even after ovs-vswitchd has re-created
 /// it and after the subnets have changed, and removes those of an earlier subnet that has no pods
 /// left. Never returns, unless there can be no gateway.
-pub async fn keep_gateway(node: Arc<Node>) {
+pub async fn keep_gateway(node: Arc<Handles>) {
     let mut live = node.live.subscribe();
     let mut gateway = Gateway {
         record: Record::read(&node.config.run_dir),
@@ -69,7 +69,7 @@ pub async fn keep_gateway(node: Arc<Node>) {
 
 /// The gateway on the bridge's local port.
 struct Gateway {
-    node: Arc<Node>,
+    node: Arc<Handles>,
     record: Record,
     wanted: Vec<IpNet>,
     /// The link whose addresses have been logged.

@@ -8,7 +8,7 @@
 use podwire_netns::{Netns, NetnsError};
 use serde::{Deserialize, Serialize};
 
-use crate::attach::{Error, Node, READY_DEADLINE, is_made_in, is_ours, link_names, remove};
+use crate::attach::{Error, Handles, READY_DEADLINE, is_made_in, is_ours, link_names, remove};
 use crate::journal::{Entry, State};
 use crate::plan::{AttachmentKey, ids};
 use crate::ports::PortRecord;
@@ -35,7 +35,7 @@ pub struct Leftover {
 ///
 /// # Errors
 /// Open vSwitch's database can't be reached, or the kernel does not answer.
-pub async fn leftovers(node: &Node) -> Result<Vec<Leftover>, Error> {
+pub async fn leftovers(node: &Handles) -> Result<Vec<Leftover>, Error> {
     node.settled_within(READY_DEADLINE).await?;
     node.ports.synced(READY_DEADLINE).await?;
     let mut found = Vec::new();
@@ -51,7 +51,7 @@ pub async fn leftovers(node: &Node) -> Result<Vec<Leftover>, Error> {
 ///
 /// # Errors
 /// As those of [`leftovers`].
-pub async fn remove_leftovers(node: &Node) -> Result<Vec<Leftover>, Error> {
+pub async fn remove_leftovers(node: &Handles) -> Result<Vec<Leftover>, Error> {
     let mut removed = Vec::new();
     for candidate in leftovers(node).await? {
         let key = &candidate.key;
@@ -72,7 +72,10 @@ pub async fn remove_leftovers(node: &Node) -> Result<Vec<Leftover>, Error> {
 }
 
 /// The attachment, if it can be removed.
-pub(super) async fn leftover(node: &Node, key: &AttachmentKey) -> Result<Option<Leftover>, Error> {
+pub(super) async fn leftover(
+    node: &Handles,
+    key: &AttachmentKey,
+) -> Result<Option<Leftover>, Error> {
     let records = node.ports.find(key);
     let noted = node.journal.find(key)?;
     let is_deleting = matches!(noted, Some((State::Deleting, _)));
@@ -101,7 +104,7 @@ pub(super) async fn leftover(node: &Node, key: &AttachmentKey) -> Result<Option<
 }
 
 pub(super) async fn has_link(
-    node: &Node,
+    node: &Handles,
     records: &[PortRecord],
     entry: Option<&Entry>,
 ) -> Result<bool, Error> {

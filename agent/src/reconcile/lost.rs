@@ -10,13 +10,13 @@ use std::time::Duration;
 use futures_util::future::join_all;
 
 use super::recover::{self, Restored, Row};
-use crate::attach::Node;
+use crate::attach::Handles;
 use crate::journal::{Entry, State};
 use crate::observe::Repair;
 use crate::plan::{AttachmentKey, ids};
 
 /// Restores all lost ports, in as few requests as group commit needs.
-pub(super) async fn restore_all(node: &Node) {
+pub(super) async fn restore_all(node: &Handles) {
     let mut living: Vec<Entry> = node
         .journal
         .entries()
@@ -80,7 +80,7 @@ pub(super) async fn restore_all(node: &Node) {
 
 /// Checks single ports as their rows come and go: one that was removed under a live pod, or one
 /// that appears after its ADD has failed. Never returns.
-pub async fn keep_ports(node: Arc<Node>) {
+pub async fn keep_ports(node: Arc<Handles>) {
     let mut changes = node.ports.follow();
     node.settled().await;
     let mut known = node.ports.attachments_by_row();
@@ -111,7 +111,7 @@ pub async fn keep_ports(node: Arc<Node>) {
     }
 }
 
-async fn check_port(node: Arc<Node>, key: AttachmentKey, row: Row) {
+async fn check_port(node: Arc<Handles>, key: AttachmentKey, row: Row) {
     match recover::check_port(&node, &key, row).await {
         Ok(Restored::Untouched) => {}
         Ok(Restored::Again) => {

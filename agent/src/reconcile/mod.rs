@@ -35,7 +35,7 @@ pub use place::{PlaceError, confirm_place};
 pub use reload::Configuration;
 pub use spool::keep_spool;
 
-use crate::attach::Node;
+use crate::attach::Handles;
 use crate::config::Mode;
 use crate::ipam::Owner;
 use crate::ipam::pool::PoolError;
@@ -49,7 +49,7 @@ use crate::ports::addresses;
 const LOCAL_PORT_DEADLINE: Duration = Duration::from_secs(10);
 
 /// Runs until the agent ends; the node is settled once the cleanup at start has finished.
-pub async fn run(node: Arc<Node>) {
+pub async fn run(node: Arc<Handles>) {
     let mut versions = node.ports.subscribe();
     loop {
         node.ports.wait_synced().await;
@@ -79,7 +79,7 @@ pub async fn run(node: Arc<Node>) {
     }
 }
 
-async fn make_bridge(node: &Node) {
+async fn make_bridge(node: &Handles) {
     let wanted = bridge::wanted(node).await;
     if let Err(error) = node.ports.ensure_bridge(&wanted).await {
         tracing::error!(%error, bridge = node.config.bridge, "the bridge can't be created");
@@ -88,7 +88,7 @@ async fn make_bridge(node: &Node) {
 
 /// Finishes what the intent log records as begun, or as removed without the database. The runtime
 /// got no answer, or one that it is gone; in either case nothing may be left.
-async fn finish_interrupted(node: &Node) {
+async fn finish_interrupted(node: &Handles) {
     let (entries, errors) = node.journal.entries();
     for error in errors {
         tracing::error!(
@@ -124,7 +124,7 @@ async fn finish_interrupted(node: &Node) {
 
 /// Claims the addresses of ports: rows are the record, the pools only its index. Ports that can't
 /// be restored yet, because the bridge is missing, are in the intent log only.
-fn hold_addresses(node: &Node) {
+fn hold_addresses(node: &Handles) {
     for record in node.ports.all() {
         if let Some(key) = &record.key {
             hold(node, key, record.pod.clone(), &record.external_ids);
@@ -138,7 +138,7 @@ fn hold_addresses(node: &Node) {
 }
 
 fn hold(
-    node: &Node,
+    node: &Handles,
     key: &AttachmentKey,
     pod: Option<String>,
     external_ids: &BTreeMap<String, String>,

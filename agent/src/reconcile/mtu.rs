@@ -10,7 +10,7 @@ use std::time::Duration;
 use futures_util::{FutureExt as _, StreamExt as _};
 use podwire_netns::{self as netns, LinkState, Netlink};
 
-use crate::attach::Node;
+use crate::attach::Handles;
 use crate::config::usual::MANAGEMENT_PORT;
 use crate::config::{Config, Mode};
 use crate::ports::{Encapsulation, Ports};
@@ -61,12 +61,12 @@ impl fmt::Display for Uplink {
 }
 
 /// Finds the uplink and records its MTU.
-pub(super) async fn find_uplink(node: &Node) {
+pub(super) async fn find_uplink(node: &Handles) {
     note(node, tunnel(node).as_ref()).await;
 }
 
 /// Finds the uplink and records its MTU. Returns it, to be watched.
-async fn note(node: &Node, tunnel: Option<&Encapsulation>) -> Option<Uplink> {
+async fn note(node: &Handles, tunnel: Option<&Encapsulation>) -> Option<Uplink> {
     let uplink = match find(&node.netlink, tunnel).await {
         Ok(uplink) => uplink,
         Err(error) => {
@@ -85,7 +85,7 @@ async fn note(node: &Node, tunnel: Option<&Encapsulation>) -> Option<Uplink> {
 }
 
 /// Follows the uplink's MTU as it changes, or as another link becomes the uplink. Never returns.
-pub async fn keep_uplink_mtu(node: Arc<Node>) {
+pub async fn keep_uplink_mtu(node: Arc<Handles>) {
     let mut changes = match netns::uplink_changes() {
         Ok(changes) => changes,
         Err(error) => {
@@ -149,7 +149,7 @@ pub async fn keep_uplink_mtu(node: Arc<Node>) {
 }
 
 /// The tunnel, in OVN mode.
-fn tunnel(node: &Node) -> Option<Encapsulation> {
+fn tunnel(node: &Handles) -> Option<Encapsulation> {
     (node.config.ovn.mode == Mode::Ovn).then(|| node.ports.tunnel())
 }
 
@@ -181,7 +181,7 @@ async fn find(
     Ok(uplink)
 }
 
-fn say(node: &Node, uplink: Option<&Uplink>) {
+fn say(node: &Handles, uplink: Option<&Uplink>) {
     let Some(uplink) = uplink else { return };
     let fits = uplink.fits();
     tracing::info!(%uplink, fits, "the MTU that fits the node's uplink");

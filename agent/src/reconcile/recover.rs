@@ -4,7 +4,9 @@
 use std::sync::Arc;
 
 use super::leftovers::has_link;
-use crate::attach::{Call, Error, Node, Place, is_ours, namespace_of, pod_ends, remove, remove_by};
+use crate::attach::{
+    Call, Error, Handles, Place, is_ours, namespace_of, pod_ends, remove, remove_by,
+};
 use crate::journal::{Entry, State};
 use crate::plan::{AttachmentKey, ids};
 
@@ -33,7 +35,7 @@ pub(super) enum Row {
 ///
 /// # Errors
 /// Every step that failed.
-pub(super) async fn finish(node: &Node, key: &AttachmentKey) -> Result<(), Error> {
+pub(super) async fn finish(node: &Handles, key: &AttachmentKey) -> Result<(), Error> {
     let _place = quiet_turn(node, key).await;
     match node.journal.find(key)? {
         Some((State::Live, _)) | None => Ok(()),
@@ -50,7 +52,7 @@ pub(super) async fn finish(node: &Node, key: &AttachmentKey) -> Result<(), Error
 /// # Errors
 /// The kernel or the database refused; the attachment stays unchanged.
 pub(super) async fn check_port(
-    node: &Node,
+    node: &Handles,
     key: &AttachmentKey,
     row: Row,
 ) -> Result<Restored, Error> {
@@ -79,7 +81,7 @@ pub(super) async fn check_port(
 ///
 /// # Errors
 /// The kernel or the database refused; the attachment stays unchanged.
-pub(super) async fn restore(node: &Node, known: &Entry) -> Result<Restored, Error> {
+pub(super) async fn restore(node: &Handles, known: &Entry) -> Result<Restored, Error> {
     let key = &known.key;
     // This must not wait for an ADD that waits for the cleanup to end.
     if !node.is_settled() && node.lines.is_busy(key) {
@@ -97,7 +99,7 @@ pub(super) async fn restore(node: &Node, known: &Entry) -> Result<Restored, Erro
     }
 }
 
-async fn restore_in_turn(node: &Node, entry: &Entry) -> Result<Restored, Error> {
+async fn restore_in_turn(node: &Handles, entry: &Entry) -> Result<Restored, Error> {
     let there = node.ports.find(&entry.key);
     let mut lost = Vec::new();
     let mut links = 0;
@@ -145,7 +147,7 @@ async fn restore_in_turn(node: &Node, entry: &Entry) -> Result<Restored, Error> 
 }
 
 /// Whether the pod still has its end of a pair.
-async fn has_pod_end(node: &Node, entry: &Entry) -> Result<bool, Error> {
+async fn has_pod_end(node: &Handles, entry: &Entry) -> Result<bool, Error> {
     let Some(netns) = namespace_of(entry) else {
         return Ok(false);
     };
@@ -163,7 +165,7 @@ async fn has_pod_end(node: &Node, entry: &Entry) -> Result<bool, Error> {
 ///
 /// # Errors
 /// As those of a DEL.
-pub(super) async fn carry_out(node: &Node, del: &Call, written: u64) -> Result<(), Error> {
+pub(super) async fn carry_out(node: &Handles, del: &Call, written: u64) -> Result<(), Error> {
     let _place = quiet_turn(node, &del.key).await;
     match node.journal.find(&del.key) {
         Ok(Some((State::Adding | State::Live, entry))) if entry.since > written => {
@@ -179,7 +181,7 @@ pub(super) async fn carry_out(node: &Node, del: &Call, written: u64) -> Result<(
 
 /// A place in the sandbox's queue, when its turn has come. None at start: only DELs run then, which
 /// tolerate one another, and an ADD in that queue waits for the cleanup.
-async fn quiet_turn(node: &Node, key: &AttachmentKey) -> Option<Place> {
+async fn quiet_turn(node: &Handles, key: &AttachmentKey) -> Option<Place> {
     if !node.is_settled() {
         return None;
     }

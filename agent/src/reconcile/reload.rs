@@ -1,4 +1,4 @@
-//! Changes of the configuration: reloaded on SIGHUP and when one of its files has changed, and
+//! FileEvents of the configuration: reloaded on SIGHUP and when one of its files has changed, and
 //! applied wholly or not at all.
 
 use std::collections::BTreeSet;
@@ -6,11 +6,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use podwire_daemon::files::FileEvents;
 use tokio::signal::unix::Signal;
 
 use super::hold_addresses;
-use crate::attach::Node;
-use crate::changes::Changes;
+use crate::attach::Handles;
 use crate::config::{Loaded, Loader};
 use crate::observe::LogOutput;
 
@@ -45,7 +45,7 @@ impl Configuration {
 
     /// Keeps to the files as they change. Never ends while they can be watched; a SIGHUP always
     /// works.
-    pub async fn follow(mut self, node: Arc<Node>, mut hangup: Signal) {
+    pub async fn follow(mut self, node: Arc<Handles>, mut hangup: Signal) {
         loop {
             let changes = self.changes();
             if let Err(error) = &changes {
@@ -76,7 +76,7 @@ impl Configuration {
         }
     }
 
-    async fn reload(&mut self, node: &Node) {
+    async fn reload(&mut self, node: &Handles) {
         let loader = Arc::clone(&self.loader);
         let loaded = tokio::task::spawn_blocking(move || loader.load()).await;
         let now = match loaded {
@@ -137,7 +137,7 @@ impl Configuration {
     }
 
     /// Applies the live settings of `next`; nothing else runs on this thread in between.
-    fn take_over(&mut self, node: &Node, next: Loaded) {
+    fn take_over(&mut self, node: &Handles, next: Loaded) {
         let live = next.config.live.clone();
         let before = node.live.borrow().clone();
         if live.subnets != before.subnets {
@@ -183,7 +183,7 @@ impl Configuration {
     }
 
     /// Watches everything between the files' names and their content.
-    fn changes(&self) -> io::Result<Changes> {
+    fn changes(&self) -> io::Result<FileEvents> {
         let directories: BTreeSet<PathBuf> = self
             .loader
             .files()
@@ -191,7 +191,7 @@ impl Configuration {
             .flat_map(directories)
             .collect();
         let directories: Vec<&Path> = directories.iter().map(PathBuf::as_path).collect();
-        Changes::of_any(&directories)
+        FileEvents::of_any(&directories)
     }
 }
 

@@ -6,13 +6,14 @@ use std::sync::Arc;
 use podwire_cni::spec::Command;
 use podwire_cni::spool::{Name, Spool, SpoolError, Spooled};
 
+use podwire_daemon::files::FileEvents;
+
 use super::recover;
-use crate::attach::{Call, Node};
-use crate::changes::Changes;
+use crate::attach::{Call, Handles};
 use crate::observe::Spooled as Outcome;
 
 /// Executes what waits in the spool, oldest first.
-pub(super) async fn carry_out_all(node: &Node) {
+pub(super) async fn carry_out_all(node: &Handles) {
     let waiting = Spool::open(&node.config.socket).and_then(|spool| Ok((spool.names()?, spool)));
     match waiting {
         Ok((names, spool)) => {
@@ -26,7 +27,7 @@ pub(super) async fn carry_out_all(node: &Node) {
 
 /// Executes DELs as they are spooled, which happens when a connection was lost or the agent's queue
 /// was full. Never returns.
-pub async fn keep_spool(node: Arc<Node>) {
+pub async fn keep_spool(node: Arc<Handles>) {
     node.settled().await;
     loop {
         let arrivals = match arrivals(&node) {
@@ -41,7 +42,7 @@ pub async fn keep_spool(node: Arc<Node>) {
                     "the spool of DELs can't be watched; that is tried again when something \
                      changes there"
                 );
-                Changes::of_sockets(&node.config.run_dir)
+                FileEvents::of_sockets(&node.config.run_dir)
             }
         };
         // The removal of the spool is an event too.
@@ -59,9 +60,9 @@ pub async fn keep_spool(node: Arc<Node>) {
     }
 }
 
-fn arrivals(node: &Node) -> Result<Changes, WatchError> {
+fn arrivals(node: &Handles) -> Result<FileEvents, WatchError> {
     let spool = Spool::open(&node.config.socket)?;
-    Ok(Changes::of_arrivals(spool.path())?)
+    Ok(FileEvents::of_arrivals(spool.path())?)
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -74,7 +75,7 @@ enum WatchError {
 
 /// A DEL that fails stays for the next attempt; one that can never be executed is removed, and its
 /// reason logged.
-async fn carry_out_one(node: &Node, spool: &Spool, name: &Name) {
+async fn carry_out_one(node: &Handles, spool: &Spool, name: &Name) {
     let (spooled, call) = match spool.read(name) {
         Ok(None) => return,
         Ok(Some(spooled)) => match del_of(&spooled) {
@@ -114,7 +115,7 @@ fn del_of(spooled: &Spooled) -> Result<Call, String> {
     }
 }
 
-fn drop_one(node: &Node, spool: &Spool, name: &Name, problem: &str) {
+fn drop_one(node: &Handles, spool: &Spool, name: &Name, problem: &str) {
     node.metrics.spooled(Outcome::Dropped);
     tracing::error!(
         problem,

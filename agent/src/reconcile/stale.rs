@@ -4,12 +4,12 @@
 use std::collections::HashSet;
 
 use super::LOCAL_PORT_DEADLINE;
-use crate::attach::Node;
+use crate::attach::Handles;
 use crate::observe::Repair;
 use crate::ports::PortRecord;
 
 /// Removes every port of podwire whose host end is gone. Others' rows stay, whatever their state.
-pub(super) async fn remove(node: &Node) {
+pub(super) async fn remove(node: &Handles) {
     let links: HashSet<String> = match node.netlink.list_veths().await {
         Ok(links) => links.into_iter().map(|link| link.name).collect(),
         Err(error) => {
@@ -53,7 +53,7 @@ pub(super) async fn remove(node: &Node) {
 
 /// Whether Open vSwitch's links are in this namespace: in another one, every port seems to have
 /// lost its own.
-async fn sees_bridge(node: &Node) -> bool {
+async fn sees_bridge(node: &Handles) -> bool {
     let mut link = node.netlink.watch_link(&node.config.bridge);
     let seen = tokio::time::timeout(LOCAL_PORT_DEADLINE, link.wait_for(Option::is_some)).await;
     matches!(seen, Ok(Ok(_)))

@@ -14,7 +14,7 @@ use podwire_daemon::http::Slot;
 use tokio_util::sync::CancellationToken;
 
 use super::{LONGEST_WAIT, Response, died, json, metrics_page, problem};
-use crate::attach::{Agent, Error, Node};
+use crate::attach::{Agent, Error, Handles};
 use crate::inspect::{self, Filter, Watchers};
 
 /// Those who watch, and what ends it.
@@ -88,7 +88,7 @@ pub(super) async fn respond(
     }
 }
 
-fn watch(node: Arc<Node>, filter: Filter, watching: &Watching) -> Response {
+fn watch(node: Arc<Handles>, filter: Filter, watching: &Watching) -> Response {
     let Some(place) = watching.watchers.enter() else {
         let msg = "too many watch the ports already; end one of them";
         return problem(StatusCode::SERVICE_UNAVAILABLE, ErrorCode::TRY_AGAIN, msg);
@@ -102,7 +102,7 @@ fn watch(node: Arc<Node>, filter: Filter, watching: &Watching) -> Response {
 }
 
 /// Runs to completion even if nobody waits for the answer any more.
-async fn sweep(node: Arc<Node>) -> Response {
+async fn sweep(node: Arc<Handles>) -> Response {
     let swept = tokio::spawn(async move { inspect::gc(&node, true).await });
     match swept.await {
         Ok(swept) => view(swept),

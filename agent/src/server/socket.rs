@@ -13,9 +13,8 @@ use std::path::{Path, PathBuf};
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 use podwire_cni::private_dir::{DirError, PrivateDir};
+use podwire_daemon::files::FileEvents;
 use tokio::net::{UnixListener, UnixStream};
-
-use crate::changes::Changes;
 
 /// Why the run directory or the socket could not be created.
 #[derive(Debug, thiserror::Error)]
@@ -137,7 +136,7 @@ pub struct AgentSocket {
     path: PathBuf,
     listener: Listener,
     /// None if the kernel offers no watch.
-    watch: Option<Changes>,
+    watch: Option<FileEvents>,
 }
 
 #[derive(Debug)]
@@ -208,7 +207,7 @@ impl AgentSocket {
     fn watch(&mut self) {
         loop {
             // First, so that no later change is missed.
-            let watch = Changes::of_end(&self.path, &self.run_dir.path);
+            let watch = FileEvents::of_end(&self.path, &self.run_dir.path);
             let watch = match self.restore() {
                 Ok(true) => continue,
                 Ok(false) => watch,
@@ -218,7 +217,7 @@ impl AgentSocket {
                         "no plugin can reach this agent; it tries again when something changes \
                          there"
                     );
-                    Changes::of_sockets(&self.run_dir.path)
+                    FileEvents::of_sockets(&self.run_dir.path)
                 }
             };
             let socket = self.path.display();
@@ -410,7 +409,7 @@ mod tests {
             let _ = fs::remove_file(&elsewhere);
             remove().unwrap();
             let made = async {
-                let comes = Changes::of_sockets(&run).unwrap();
+                let comes = FileEvents::of_sockets(&run).unwrap();
                 if !path.exists() {
                     comes.next().await.unwrap();
                 }

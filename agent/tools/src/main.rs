@@ -153,7 +153,7 @@ fn spawn(is_worker: bool, directories: Vec<OsString>) -> io::Result<()> {
     lockdown::drop_capabilities().map_err(io::Error::other)?;
     let mut worker = Process::new("/proc/self/exe");
     worker.arg(spawner::WORKER).args(directories);
-    spawner::keep(worker)
+    spawner::supervise(worker)
 }
 
 fn ended<E: std::error::Error>(command: &str, result: Result<(), E>) -> ExitCode {

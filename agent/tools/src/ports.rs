@@ -116,7 +116,7 @@ impl PortsArgs {
                     show(&picture(&self.table(&shown), current, paint))?;
                 }
                 _ => {
-                    show(&told(&ports, &change, paint))?;
+                    show(&describe(&ports, &change, paint))?;
                     apply(&mut ports, change);
                 }
             }
@@ -160,7 +160,7 @@ fn picture(table: &str, current: bool, paint: Paint) -> String {
 }
 
 /// A change, one line per port.
-fn told(before: &BTreeMap<String, PortView>, change: &Change, paint: Paint) -> String {
+fn describe(before: &BTreeMap<String, PortView>, change: &Change, paint: Paint) -> String {
     let mut text = String::new();
     if !change.current {
         text.push_str("# Open vSwitch's database is away\n");

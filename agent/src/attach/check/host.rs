@@ -6,7 +6,7 @@ use std::time::Duration;
 use podwire_cni::spec::CniResult;
 use podwire_netns::{Datapath, LinkState, NoPackets};
 
-use super::super::{Error, Node};
+use super::super::{Error, Handles};
 use super::{Difference, Fault, is_inside};
 use crate::journal::EntryPort;
 use crate::plan::mac_text;
@@ -58,7 +58,7 @@ pub(crate) struct HostEnd {
 impl HostEnd {
     /// Reads the link of a row; `pod` is the pod end.
     pub(crate) async fn read(
-        node: &Node,
+        node: &Handles,
         record: &PortRecord,
         pod: Option<&LinkState>,
     ) -> Result<Self, Error> {
@@ -175,7 +175,7 @@ fn reopen(name: &str) -> String {
 /// silent ovs-vswitchd is reported for the switch and not for each port. The kernel's datapath
 /// keeps its ports without it.
 pub(crate) async fn mute_ports<'a>(
-    node: &Node,
+    node: &Handles,
     ports: impl IntoIterator<Item = (&'a PortRecord, &'a LinkState)>,
 ) -> HashSet<String> {
     let Ok(facts) = node.ports.node_facts(0) else {

@@ -16,7 +16,7 @@ use super::{Exec, Spawner, SpawnerProcess};
 /// More than anything here takes; where it is reached, something hangs.
 pub(crate) const LONG: Duration = Duration::from_secs(20);
 
-/// Set for a process of a test: "keeper" or "worker".
+/// Set for a process of a test: "supervisor" or "worker".
 pub(crate) const AS_SPAWNER: &str = "PODWIRE_TEST_AS_SPAWNER";
 
 /// The plugins that tests bring along.
@@ -41,7 +41,7 @@ pub(crate) fn spawner_command(role: &str) -> Command {
 }
 
 pub(crate) fn start() -> SpawnerProcess {
-    Spawner::start_as(spawner_command("keeper"), directories()).unwrap()
+    Spawner::start_as(spawner_command("supervisor"), directories()).unwrap()
 }
 
 pub(crate) fn spawner() -> Spawner {

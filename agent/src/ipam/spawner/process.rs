@@ -17,13 +17,13 @@ use super::wire::{self, Inbox, Outcome, Reply, Request};
 /// a process.
 const STACK: usize = 128 << 10;
 
-/// The keeper's main function: has a worker serve the agent at the other end of standard input, and
-/// starts another one if a signal ends it.
+/// The supervisor's main function: has a worker serve the agent at the other end of standard input,
+/// and starts another one if a signal ends it.
 ///
 /// # Errors
 /// Standard input is not a socket, a worker can't be started, or one exited with an error, as the
 /// next one would too.
-pub fn keep(mut worker: Command) -> io::Result<()> {
+pub fn supervise(mut worker: Command) -> io::Result<()> {
     let mut stream = agent()?;
     loop {
         let its_end = OwnedFd::from(stream.try_clone()?);

@@ -21,7 +21,7 @@ use super::*;
 #[test]
 fn the_process_behind_these_tests() {
     match std::env::var(AS_SPAWNER).as_deref() {
-        Ok("keeper") => keep(spawner_command("worker")).unwrap(),
+        Ok("supervisor") => supervise(spawner_command("worker")).unwrap(),
         Ok(_) => main_loop(&directories()).unwrap(),
         Err(_) => {}
     }
@@ -279,9 +279,9 @@ async fn a_request_larger_than_a_message_is_refused_and_harms_no_other() {
     );
 }
 
-/// The worker of a keeper. Two tests of nextest are two processes, so there is one.
-fn worker_of(keeper: u32) -> u32 {
-    children_of(keeper).trim().parse().unwrap()
+/// The worker of a supervisor. Two tests of nextest are two processes, so there is one.
+fn worker_of(supervisor: u32) -> u32 {
+    children_of(supervisor).trim().parse().unwrap()
 }
 
 fn kill_process(pid: u32) {
@@ -318,11 +318,11 @@ fn gone() -> SpawnError {
 #[tokio::test]
 async fn a_worker_that_is_killed_is_replaced_and_who_waits_for_it_is_told() {
     let process = start();
-    let keeper = process.id();
+    let supervisor = process.id();
     let spawner = process.connect().unwrap();
     for _ in 0..2 {
         let (run, ended) = run_under_way(&spawner).await;
-        kill_process(worker_of(keeper));
+        kill_process(worker_of(supervisor));
         assert_eq!(run.await.unwrap(), Err(gone()));
         soon(ended).await;
         let output = spawner.run(shell("echo served")).await.unwrap();
@@ -332,13 +332,13 @@ async fn a_worker_that_is_killed_is_replaced_and_who_waits_for_it_is_told() {
 }
 
 #[tokio::test]
-async fn when_keeper_and_worker_die_all_who_wait_and_all_who_come_are_told() {
+async fn when_supervisor_and_worker_die_all_who_wait_and_all_who_come_are_told() {
     let process = start();
-    let keeper = process.id();
+    let supervisor = process.id();
     let spawner = process.connect().unwrap();
     let (run, ended) = run_under_way(&spawner).await;
-    let worker = worker_of(keeper);
-    kill_process(keeper);
+    let worker = worker_of(supervisor);
+    kill_process(supervisor);
     assert!(spawner.is_alive());
     kill_process(worker);
     assert_eq!(run.await.unwrap(), Err(gone()));

@@ -38,7 +38,7 @@ pub(super) enum Request {
 pub(super) enum Reply {
     /// From the worker: the reply to a `Run`.
     Ran { id: u64, outcome: Outcome },
-    /// From the keeper: the worker ended in this way; its open requests have no reply.
+    /// From the supervisor: the worker ended in this way; its open requests have no reply.
     Restarted { ended: String },
 }
 

@@ -60,7 +60,7 @@ fn what_has_not_happened_yet_is_there_as_nought() {
     let metrics = Metrics::default();
     for (at, repair) in Repair::ALL.into_iter().enumerate() {
         assert_eq!(repair as usize, at);
-        let series = format!("podwire_repairs_total{{what=\"{}\"}}", repair.what());
+        let series = format!("podwire_repairs_total{{what=\"{}\"}}", repair.word());
         assert_eq!(value(&metrics, &series), Some(0.0), "{series}");
     }
     metrics.repaired(Repair::LostPort, 3);
@@ -71,16 +71,13 @@ fn what_has_not_happened_yet_is_there_as_nought() {
     for (at, spooled) in Spooled::ALL.into_iter().enumerate() {
         assert_eq!(spooled as usize, at);
         metrics.spooled(spooled);
-        let series = format!(
-            "podwire_spool_dels_total{{outcome=\"{}\"}}",
-            spooled.outcome()
-        );
+        let series = format!("podwire_spool_dels_total{{outcome=\"{}\"}}", spooled.word());
         assert_eq!(value(&metrics, &series), Some(1.0), "{series}");
     }
     for (at, told) in EventOutcome::ALL.into_iter().enumerate() {
         assert_eq!(told as usize, at);
         metrics.event(told);
-        let series = format!("podwire_events_total{{outcome=\"{}\"}}", told.outcome());
+        let series = format!("podwire_events_total{{outcome=\"{}\"}}", told.word());
         assert_eq!(value(&metrics, &series), Some(1.0), "{series}");
     }
 }

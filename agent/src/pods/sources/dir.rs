@@ -9,10 +9,11 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use podwire_daemon::files::FileEvents;
+
 use super::manifest;
 use super::pods::Pods;
 use super::{Known, PodName};
-use crate::changes::Changes;
 use podwire_apiserver::read_text;
 
 /// The suffixes of files that are read.
@@ -35,7 +36,7 @@ pub(super) async fn watch(directory: PathBuf, known: Known) {
 async fn follow(directory: &Path, known: &Known) -> io::Result<std::convert::Infallible> {
     loop {
         // The watch is set before the files are read, so that no change is missed.
-        let changes = Changes::of(directory)?;
+        let changes = FileEvents::of(directory)?;
         match read_all(directory.to_owned()).await {
             Ok(found) => {
                 known.replace(found.pods);

@@ -40,7 +40,7 @@ pub(super) async fn watch(config: KubeConfig, known: Known, nudge: Arc<Notify>) 
     };
     let unread = Unread::posting(Poster::start(config.access.clone(), source));
     let mut events = Watch::new(config.access.clone(), selection).nudged_by(nudge);
-    let mut keeper = Reflector {
+    let mut reflector = Reflector {
         access: config.access,
         known,
         listed: Pods::default(),
@@ -49,9 +49,9 @@ pub(super) async fn watch(config: KubeConfig, known: Known, nudge: Arc<Notify>) 
     };
     loop {
         let event = events.next().await;
-        if let Err(too_much) = keeper.take(event) {
+        if let Err(too_much) = reflector.apply(event) {
             events.refuse();
-            keeper.failed(too_much.to_string());
+            reflector.failed(too_much.to_string());
         }
     }
 }
@@ -100,7 +100,7 @@ struct Reflector {
 }
 
 impl Reflector {
-    fn take(&mut self, event: Event<MetadataOf<api::Pod>>) -> Result<(), TooMuch> {
+    fn apply(&mut self, event: Event<MetadataOf<api::Pod>>) -> Result<(), TooMuch> {
         match event {
             Event::Listing => self.listed = Pods::default(),
             Event::Listed(pod) => {

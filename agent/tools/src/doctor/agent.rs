@@ -7,7 +7,7 @@ use nix::sys::stat::{major, minor};
 use podwire_netns::Netlink;
 
 use super::service::{agent_log, restart_agent, start_agent};
-use super::switch::Seen;
+use super::switch::ObservedSwitch;
 use super::{Examined, Finding, Kind};
 use crate::paint::short_id;
 use crate::time::{ago, now_micros};
@@ -21,7 +21,7 @@ use podwire::ports::PortRecord;
 pub(super) async fn examine(
     socket: &Path,
     asked: &Result<StatusView, ToolError>,
-    seen: &Seen,
+    seen: &ObservedSwitch,
     netlink: &Netlink,
 ) -> Examined {
     let mut findings = rights(socket);
@@ -112,7 +112,7 @@ fn rights(socket: &Path) -> Vec<Finding> {
 }
 
 /// Problems reported by the agent that were not already seen from outside.
-fn status_findings(status: &StatusView, seen: &Seen) -> Vec<Finding> {
+fn status_findings(status: &StatusView, seen: &ObservedSwitch) -> Vec<Finding> {
     let mut findings = Vec::new();
     let is_told = status.controller.iter().any(|it| !it.ok)
         || !status.vswitchd.ok
@@ -229,7 +229,7 @@ fn awaited(pod: &str, status: &StatusView) -> Finding {
 }
 
 /// Problems of the agent's attachments, each of which it checks.
-pub(super) async fn examine_pods(agent: &AgentSocket, seen: &Seen) -> Option<Examined> {
+pub(super) async fn examine_pods(agent: &AgentSocket, seen: &ObservedSwitch) -> Option<Examined> {
     let agent = agent.clone().checking();
     let audits: AuditList = agent.get("/v1/check").await.ok()?;
     let leftovers: LeftoverList = agent.get("/v1/gc").await.ok()?;

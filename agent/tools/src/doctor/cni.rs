@@ -74,7 +74,7 @@ pub(super) fn examine(directories: &Directories<'_>) -> Examined {
             format!(
                 "{} calls other plugins, and no configuration here names podwire; podwire gets \
                  only calls for network attachment definitions, or from that plugin's delegate",
-                told(first)
+                describe(first)
             ),
         )),
         (_, None) => findings.push(none_of_ours(&seen, directories)),
@@ -134,7 +134,7 @@ fn is_ours(seen: &RuntimeState, name: &str) -> Option<bool> {
     seen.plugins.as_ref()?.get(name).copied()
 }
 
-fn told(conf: &Found) -> String {
+fn describe(conf: &Found) -> String {
     let plugins = match conf.plugins.is_empty() {
         true => "names no plugin, or can't be read".to_owned(),
         false => conf.plugins.join(", "),
@@ -148,7 +148,7 @@ fn none_of_ours(seen: &RuntimeState, directories: &Directories<'_>) -> Finding {
         let overlay = directories.bin.join(DROP_IN);
         let what = format!(
             "{} leads to {}, which is ovn-kubernetes' own plugin and not podwire's",
-            told(conf),
+            describe(conf),
             overlay.display()
         );
         // The old file is removed first, because it may be a link to podwire's.
@@ -161,7 +161,7 @@ fn none_of_ours(seen: &RuntimeState, directories: &Directories<'_>) -> Finding {
     let what = match seen.confs.first() {
         Some(first) => format!(
             "no configuration names podwire; the runtime takes {}",
-            told(first)
+            describe(first)
         ),
         None => format!("{} has no configuration", directories.conf.display()),
     };
@@ -199,7 +199,7 @@ fn not_crios(first: &Found, ours: &Found, directories: &Directories<'_>) -> Find
     let what = format!(
         "CRI-O takes {}, by its cni_default_network {:?} in {}; podwire's network is {:?}: name \
          that one there, or none",
-        told(first),
+        describe(first),
         network(first),
         directories.crio.display(),
         network(ours)
@@ -210,7 +210,7 @@ fn not_crios(first: &Found, ours: &Found, directories: &Directories<'_>) -> Find
 fn not_first(first: &Found, ours: &Found) -> Finding {
     let mut what = format!(
         "the runtime takes {}, which sorts before {}",
-        told(first),
+        describe(first),
         ours.path.display()
     );
     if first.owner == Owner::OvnKubernetes {

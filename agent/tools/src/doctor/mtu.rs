@@ -5,7 +5,7 @@ use std::path::Path;
 
 use podwire_netns::{LinkState, Netlink};
 
-use super::switch::Seen;
+use super::switch::ObservedSwitch;
 use super::{Examined, Finding, Kind};
 use podwire::config::usual::MANAGEMENT_PORT;
 use podwire::inspect::StatusView;
@@ -13,7 +13,7 @@ use podwire::ports::Encapsulation;
 
 /// Compares the pods' MTU with that of the tunnels' underlay; None without a tunnel.
 pub(super) async fn examine(
-    seen: &Seen,
+    seen: &ObservedSwitch,
     status: Option<&StatusView>,
     netlink: &Netlink,
 ) -> Option<Examined> {
@@ -81,7 +81,7 @@ fn set_mtu(mtu: u32, file: &Path) -> String {
 
 /// OVN's tunnels, or else the first of the switch's own that has a local address and headers of
 /// known size.
-fn tunnel(seen: &Seen) -> Option<Encapsulation> {
+fn tunnel(seen: &ObservedSwitch) -> Option<Encapsulation> {
     let ovn = &seen.switch.ovn;
     if let Some(ends) = &ovn.encap_ip {
         let kinds = ovn.encap_type.as_deref().unwrap_or("geneve");

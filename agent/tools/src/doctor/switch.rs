@@ -30,7 +30,7 @@ const MAX_IDLE: &str = "max-idle";
 
 /// The state of Open vSwitch and OVN.
 #[derive(Debug)]
-pub(super) struct Seen {
+pub(super) struct ObservedSwitch {
     pub(super) bridge: String,
     /// Why the database can't be read.
     database: Result<(), String>,
@@ -57,7 +57,7 @@ pub(super) struct Seen {
 }
 
 /// Reads the database, the daemons' state and their limits.
-pub(super) async fn look(places: &Places, status: Option<&StatusView>) -> Seen {
+pub(super) async fn look(places: &Places, status: Option<&StatusView>) -> ObservedSwitch {
     let socket = places.database(status);
     let bridge = places.bridge(status);
     let rundir = socket.parent().unwrap_or(Path::new("/"));
@@ -99,7 +99,7 @@ pub(super) async fn look(places: &Places, status: Option<&StatusView>) -> Seen {
         true => Some(connected(&places.ovn_rundir, status).await),
         false => None,
     };
-    Seen {
+    ObservedSwitch {
         bridge,
         database,
         switch,
@@ -154,7 +154,7 @@ fn descriptors(pidfile: &Path) -> Option<u64> {
     line.split_whitespace().next()?.parse().ok()
 }
 
-impl Seen {
+impl ObservedSwitch {
     /// Whether everything that all pods depend on answers: otherwise every pod has the problem, and
     /// a new one would have it too.
     pub(super) fn is_well(&self) -> bool {
@@ -164,7 +164,7 @@ impl Seen {
 }
 
 /// Checks the switch.
-pub(super) fn examine(seen: &Seen) -> Examined {
+pub(super) fn examine(seen: &ObservedSwitch) -> Examined {
     let mut findings = Vec::new();
     if let Err(problem) = &seen.database {
         let what = format!("its database does not answer: {problem}");
@@ -207,7 +207,7 @@ pub(super) fn examine(seen: &Seen) -> Examined {
 }
 
 /// What makes a switch with many ports cheaper.
-fn many_ports(seen: &Seen) -> Option<Finding> {
+fn many_ports(seen: &ObservedSwitch) -> Option<Finding> {
     let ports = seen.switch.bridge.as_ref()?.ports;
     if ports < MANY_PORTS || seen.has_max_idle {
         return None;
@@ -222,7 +222,7 @@ fn many_ports(seen: &Seen) -> Option<Finding> {
     Some(Finding::note(Kind::ManyPorts, what).fix(command))
 }
 
-fn bridge(seen: &Seen) -> Option<Finding> {
+fn bridge(seen: &ObservedSwitch) -> Option<Finding> {
     let name = &seen.bridge;
     let theirs = seen.switch.ovn.bridge.as_ref();
     if let Some(bridge) = &seen.switch.bridge {
@@ -270,7 +270,7 @@ fn bridge(seen: &Seen) -> Option<Finding> {
 }
 
 /// Checks OVN's part of the node, if OVN is in use.
-pub(super) fn examine_ovn(seen: &Seen) -> Option<Examined> {
+pub(super) fn examine_ovn(seen: &ObservedSwitch) -> Option<Examined> {
     let controller = seen.controller.as_ref()?;
     let ovn = &seen.switch.ovn;
     let mut findings = Vec::new();

@@ -71,14 +71,14 @@ fn each_change_is_a_line_in_a_pipe() {
         changed: vec![port("web/a", PortState::AwaitsOfport), failed()],
         removed: Vec::new(),
     };
-    let mut all = told(&ports, &first, Paint::PLAIN);
+    let mut all = describe(&ports, &first, Paint::PLAIN);
     apply(&mut ports, first);
     let second = Change {
         current: false,
         changed: vec![port("web/a", PortState::Up)],
         removed: vec!["pwcqk880ebkk0px".into()],
     };
-    all.push_str(&told(&ports, &second, Paint::PLAIN));
+    all.push_str(&describe(&ports, &second, Paint::PLAIN));
     apply(&mut ports, second);
     insta::assert_snapshot!(all);
     assert_eq!(ports.len(), 1);
@@ -95,7 +95,7 @@ fn what_a_row_says_can_do_nothing_to_the_terminal() {
         changed: vec![hostile.clone()],
         removed: Vec::new(),
     };
-    let lines = told(&BTreeMap::new(), &change, Paint::PLAIN);
+    let lines = describe(&BTreeMap::new(), &change, Paint::PLAIN);
     for shown in [text(&[hostile], &table(true)), lines] {
         assert!(
             !shown.contains('\x1b') && !shown.contains('\x07'),

@@ -52,8 +52,8 @@ impl Preamble {
         });
         Ok(Self {
             cni_version,
-            agent_socket: faults.settle(read::agent_socket(&mut fields))?,
-            timeout: faults.settle(read::timeout(&mut fields))?,
+            agent_socket: faults.resolve(read::agent_socket(&mut fields))?,
+            timeout: faults.resolve(read::timeout(&mut fields))?,
             delegates: ipam.is_some(),
         })
     }

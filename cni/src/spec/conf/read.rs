@@ -43,18 +43,18 @@ pub(super) fn conf(bytes: &[u8], on_fault: Faults) -> Result<NetConf, ConfError>
         cni_version,
         name,
         plugin_type,
-        runtime: faults.settle(runtime_config(&mut fields))?,
-        args: faults.settle(cni_args(&mut fields))?,
-        ipam: faults.settle(ipam(&mut fields))?,
-        mtu: faults.settle(mtu(&mut fields))?,
-        dns: faults.settle(Dns::read(&mut fields))?,
-        agent_socket: faults.settle(agent_socket(&mut fields))?,
-        timeout: faults.settle(timeout(&mut fields))?,
-        port_security: faults.settle(fields.switch("portSecurity"))?,
-        quiet_pods: faults.settle(fields.switch("quietPods"))?,
-        net_attach_def_name: faults.settle(fields.string("netAttachDefName"))?,
-        capabilities: faults.settle(capabilities(&mut fields))?,
-        attachments: faults.settle(attachments(&mut fields))?,
+        runtime: faults.resolve(runtime_config(&mut fields))?,
+        args: faults.resolve(cni_args(&mut fields))?,
+        ipam: faults.resolve(ipam(&mut fields))?,
+        mtu: faults.resolve(mtu(&mut fields))?,
+        dns: faults.resolve(Dns::read(&mut fields))?,
+        agent_socket: faults.resolve(agent_socket(&mut fields))?,
+        timeout: faults.resolve(timeout(&mut fields))?,
+        port_security: faults.resolve(fields.switch("portSecurity"))?,
+        quiet_pods: faults.resolve(fields.switch("quietPods"))?,
+        net_attach_def_name: faults.resolve(fields.string("netAttachDefName"))?,
+        capabilities: faults.resolve(capabilities(&mut fields))?,
+        attachments: faults.resolve(attachments(&mut fields))?,
         prev_result: fields.take("prevResult"),
         others: fields.rest(),
         ignored: faults.ignored,
@@ -75,7 +75,7 @@ impl FaultList {
         }
     }
 
-    pub(super) fn settle<T: Default>(
+    pub(super) fn resolve<T: Default>(
         &mut self,
         member: Result<T, FieldError>,
     ) -> Result<T, FieldError> {
@@ -84,7 +84,7 @@ impl FaultList {
                 self.ignored.push(fault);
                 Ok(T::default())
             }
-            settled => settled,
+            resolved => resolved,
         }
     }
 }

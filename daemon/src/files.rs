@@ -1,12 +1,13 @@
-//! Changes in a directory: inotify as something to wait for.
+//! Changes of files: inotify as something to wait for.
 //!
 //! The events only tell when to read again, never what has changed: one change often concerns
 //! several files, or a symlink (a mounted ConfigMap), or is a rename.
 
 use std::collections::{HashMap, HashSet};
+use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use hyper::body::Buf as _;
 use nix::errno::Errno;
@@ -14,14 +15,14 @@ use nix::libc;
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 use tokio::net::unix::pipe;
 
-/// The next event in a directory, or in the nearest one above it that exists.
+/// The events of files in directories, or in the nearest ones above them that exist.
 #[derive(Debug)]
-pub(crate) struct Changes {
+pub struct FileEvents {
     /// inotify's descriptor. tokio has no safe type for it, and this one waits until it is readable
     /// and reads it.
     events: pipe::Receiver,
-    /// By watch, for a directory that is only watched until one below it is made: the names that
-    /// matter. Everything matters in the others.
+    /// By watch, for a directory of which only some names matter: those of files, or that of a
+    /// directory until it is made. Everything matters in the others.
     awaited: Names,
 }
 
@@ -40,6 +41,10 @@ const FILES: AddWatchFlags = AddWatchFlags::IN_CLOSE_WRITE
     .union(AddWatchFlags::IN_ONLYDIR);
 /// Events of a file that was written elsewhere and moved here.
 const ARRIVALS: AddWatchFlags = AddWatchFlags::IN_MOVED_TO.union(AddWatchFlags::IN_ONLYDIR);
+/// Events after which a name in a directory is another file's, or nobody's.
+const NAMES: AddWatchFlags = AddWatchFlags::IN_MOVE
+    .union(AddWatchFlags::IN_DELETE)
+    .union(AddWatchFlags::IN_ONLYDIR);
 /// Events after which a file is no longer in its place.
 const END: AddWatchFlags = AddWatchFlags::IN_DELETE_SELF
     .union(AddWatchFlags::IN_MOVE_SELF)
@@ -47,13 +52,13 @@ const END: AddWatchFlags = AddWatchFlags::IN_DELETE_SELF
 /// Events after which a directory may exist.
 const MAKING: AddWatchFlags = FILES.union(AddWatchFlags::IN_CREATE);
 
-impl Changes {
+impl FileEvents {
     /// Watches a directory's files or, while the directory is missing, the nearest one above it
     /// that exists. No event after it returns is missed.
     ///
     /// # Errors
     /// inotify refused: a limit (fs.inotify.max_user_instances), or the directory can't be entered.
-    pub(crate) fn of(directory: &Path) -> io::Result<Self> {
+    pub fn of(directory: &Path) -> io::Result<Self> {
         Self::watch(&[directory], FILES)
     }
 
@@ -61,7 +66,7 @@ impl Changes {
     ///
     /// # Errors
     /// As those of [`Self::of`].
-    pub(crate) fn of_any(directories: &[&Path]) -> io::Result<Self> {
+    pub fn of_any(directories: &[&Path]) -> io::Result<Self> {
         Self::watch(directories, FILES)
     }
 
@@ -69,7 +74,7 @@ impl Changes {
     ///
     /// # Errors
     /// As those of [`Self::of`].
-    pub(crate) fn of_sockets(directory: &Path) -> io::Result<Self> {
+    pub fn of_sockets(directory: &Path) -> io::Result<Self> {
         Self::watch(&[directory], MAKING)
     }
 
@@ -78,8 +83,31 @@ impl Changes {
     ///
     /// # Errors
     /// As those of [`Self::of`].
-    pub(crate) fn of_arrivals(directory: &Path) -> io::Result<Self> {
+    pub fn of_arrivals(directory: &Path) -> io::Result<Self> {
         Self::watch(&[directory], ARRIVALS)
+    }
+
+    /// Watches for the removal of files, for their replacement by others, and for the removal of
+    /// their directories, which are created if they are missing: whoever writes other files beside
+    /// them wakes nobody.
+    ///
+    /// # Errors
+    /// As those of [`Self::of`]; or a directory can't be created.
+    pub fn of_names(files: &[PathBuf]) -> io::Result<Self> {
+        let inotify = Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC)?;
+        let mut awaited = Names::new();
+        for (directory, name) in files
+            .iter()
+            .filter_map(|it| it.parent().zip(it.file_name()))
+        {
+            if !directory.exists() {
+                fs::create_dir_all(directory)?;
+            }
+            let watch = inotify.add_watch(directory, NAMES)?;
+            let names = awaited.entry(watch.as_raw()).or_default();
+            names.insert(name.as_bytes().to_owned());
+        }
+        Self::begin(inotify, awaited)
     }
 
     /// Watches for the end of a file and of a directory: it is removed, moved or replaced. Only
@@ -87,7 +115,7 @@ impl Changes {
     ///
     /// # Errors
     /// As those of [`Self::of`].
-    pub(crate) fn of_end(file: &Path, directory: &Path) -> io::Result<Self> {
+    pub fn of_end(file: &Path, directory: &Path) -> io::Result<Self> {
         let inotify = Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC)?;
         // A file that is still open loses its name (IN_ATTRIB) before it is deleted
         // (IN_DELETE_SELF). For a directory, IN_ATTRIB would report its files too.
@@ -122,7 +150,10 @@ impl Changes {
 
     /// Waits for the first event that matters. An overflow of the queue (IN_Q_OVERFLOW) matters: it
     /// belongs to no watch.
-    pub(crate) async fn next(&self) -> io::Result<()> {
+    ///
+    /// # Errors
+    /// inotify's descriptor can't be read.
+    pub async fn next(&self) -> io::Result<()> {
         loop {
             self.events.readable().await?;
             match self.read() {
@@ -196,8 +227,6 @@ fn add(
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-
     use super::*;
 
     #[tokio::test]
@@ -205,7 +234,7 @@ mod tests {
         let above = tempfile::tempdir().unwrap();
         let directory = above.path().join("node");
         let beside = above.path().join("addresses.json");
-        let changes = Changes::of(&directory).unwrap();
+        let changes = FileEvents::of(&directory).unwrap();
         fs::write(above.path().join("tmp"), "").unwrap();
         fs::rename(above.path().join("tmp"), &beside).unwrap();
         fs::remove_file(&beside).unwrap();
@@ -220,7 +249,7 @@ mod tests {
         let above = tempfile::tempdir().unwrap();
         let missing = above.path().join("node");
         for directories in [[above.path(), &missing], [&missing, above.path()]] {
-            let changes = Changes::of_any(&directories).unwrap();
+            let changes = FileEvents::of_any(&directories).unwrap();
             fs::write(above.path().join("podwire.toml"), "").unwrap();
             changes.next().await.unwrap();
         }

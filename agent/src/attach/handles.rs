@@ -26,7 +26,7 @@ const UNKNOWN_TUNNEL_MTU: u32 = 1400;
 
 /// One node: its kernel, its switch, and the records of its attachments; one per process.
 #[derive(Debug)]
-pub struct Node {
+pub struct Handles {
     /// The settings that are fixed at start.
     pub(crate) config: Config,
     /// The settings that may change.
@@ -62,7 +62,7 @@ pub struct Node {
     pub(crate) settled: watch::Sender<bool>,
 }
 
-impl Node {
+impl Handles {
     /// MTU in bytes of interfaces without one of their own.
     pub(crate) fn default_mtu(&self) -> u32 {
         let live = self.live.borrow();
