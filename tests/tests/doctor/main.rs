@@ -28,9 +28,9 @@ fn with_ovs() -> TestNode {
     TestNode::with_ovs()
 }
 
-/// The names of an enum's unit variants, as serde writes them.
-fn kinds(source: &str, name: &str) -> Vec<String> {
-    let (_, body) = source.split_once(&format!("enum {name} {{\n")).unwrap();
+/// The names of the unit variants that begin with a line, as serde writes them.
+fn kinds(source: &str, begin: &str) -> Vec<String> {
+    let (_, body) = source.split_once(&format!("{begin} {{\n")).unwrap();
     let (body, _) = body.split_once("\n}\n").unwrap();
     let lines = body
         .lines()
@@ -55,8 +55,8 @@ fn kinds(source: &str, name: &str) -> Vec<String> {
 fn every_kind_of_finding_has_a_test_that_runs_its_fix() {
     let findings = include_str!("../../../agent/tools/src/doctor/kind.rs");
     let faults = include_str!("../../../agent/src/attach/check/fault.rs");
-    let mut all = kinds(findings, "Kind");
-    all.extend(kinds(faults, "Fault"));
+    let mut all = kinds(findings, "kinds!");
+    all.extend(kinds(faults, "enum Fault"));
     assert!(all.len() > 50, "{all:?}");
     let tests = [
         include_str!("agent.rs"),
