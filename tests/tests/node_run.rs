@@ -473,6 +473,30 @@ fn an_item_that_can_t_be_applied_holds_up_no_other() {
 }
 
 #[test]
+fn a_role_whose_changes_come_to_nothing_says_so_before_it_is_ready_and_still_ends() {
+    let machine = Machine::new();
+    let node = machine.node();
+    let sysctl = "/proc/sys/net/ipv4/conf/eth0/forwarding";
+    // It takes every value, and never has it.
+    let swallow = || drop(node.run("mount", format!("--bind /dev/null {sysctl}")));
+    let undone = "something undoes podwire's changes of sysctl net.ipv4.conf.eth0.forwarding";
+    swallow();
+    let run = machine.launch_run("");
+    run.await_state(&format!("STATUS={undone}"));
+    // All others are there meanwhile.
+    node.run("nft", "list table inet podwire-node");
+    assert_eq!(run.count(" ready"), 0, "{}", run.log());
+    let ended = run.stop();
+    assert!(ended.success(), "{ended:?}");
+
+    let run = machine.launch_run("");
+    run.await_state(&format!("STATUS={undone}"));
+    node.run("umount", sysctl);
+    run.await_state("in sync: all");
+    run.stop();
+}
+
+#[test]
 fn the_record_of_what_was_done_comes_back_when_somebody_removes_it() {
     let machine = Machine::new();
     let before = machine.snapshot();
