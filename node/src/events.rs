@@ -25,6 +25,7 @@ use netlink_packet_route::link::LinkAttribute;
 use netlink_packet_route::route::{RouteAttribute, RouteProtocol};
 use netlink_sys::protocols::NETLINK_ROUTE;
 use netlink_sys::{AsyncSocket as _, AsyncSocketExt as _, SocketAddr, TokioSocket};
+use podwire_netns::{attributes, messages};
 use podwire_ovs::client::{Client, Version};
 use rtnetlink::MulticastGroup;
 use tokio::sync::watch;
@@ -37,7 +38,6 @@ use crate::actual::gateway;
 use crate::firewalld::Signals;
 use crate::items::{destination, is_to_door};
 use crate::overlap::overlap;
-use crate::wire::{attributes, messages};
 
 /// What has happened since the last snapshot.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -272,8 +272,8 @@ fn concerns(message: &NetlinkMessage<RouteNetlinkMessage>, links: &Links) -> boo
 
 /// Whether a datagram concerns settings of one of these links, or of all.
 fn are_settings_of(bytes: &[u8], links: &Links) -> bool {
-    messages(bytes).any(|(_, _, message)| {
-        let attributes = attributes(message.get(NETCONFMSG..).unwrap_or_default());
+    messages(bytes).any(|message| {
+        let attributes = attributes(message.body.get(NETCONFMSG..).unwrap_or_default());
         let mut of = attributes.filter(|(kind, _)| *kind == SETTINGS_LINK);
         let link = of.next().and_then(|(_, value)| value.try_into().ok());
         link.map(i32::from_ne_bytes).is_some_and(|link| {

@@ -12,7 +12,7 @@
 //! `snapshot` compares it with the plan, and `events` tells when to do so again; `record` counts
 //! what was restored. `overlap` compares networks with what the machine needs for itself, among it
 //! `servers`. `cluster` follows the Kubernetes API, `services` makes its services reachable on the
-//! host, `conntrack` removes connections to deleted endpoints, and `announce` publishes the node to
+//! host, and `announce` publishes the node to
 //! the control plane. `role` reports its state to the agent's tools. `moved` is the record of a NIC
 //! that is moved into the gateway bridge, `guard` the process that moves it back, and `reach` asks
 //! whether the gateways answer; `networkd` has systemd-networkd configure the bridge instead of the
@@ -26,7 +26,6 @@ mod announce;
 mod apply;
 mod cluster;
 mod command;
-mod conntrack;
 mod diff;
 mod events;
 mod firewall;

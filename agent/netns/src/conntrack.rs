@@ -1,5 +1,6 @@
-//! Removes a deleted pod's conntrack entries, so that the next pod with its address does not
-//! inherit its connections.
+//! Removes conntrack entries: those of a deleted pod, so that the next pod with its address does not
+//! inherit its connections; and those of UDP services' clients to deleted endpoints, who would never
+//! reach another one (an entry is kept for as long as packets arrive).
 //!
 //! The kernel deletes one entry by its tuple, or all of them, never by address
 //! (`ctnetlink_flush_conntrack` answers CTA_FILTER with EOPNOTSUPP). So the entries are listed, and
@@ -9,9 +10,9 @@
 //! take longer than walking it several times, the kernel filters, with one walk for each address
 //! and direction.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::mpsc::Receiver;
 
 use nix::errno::Errno;
@@ -43,8 +44,16 @@ const CTA_FILTER_ORIG_FLAGS: u16 = 1;
 const CTA_FILTER_REPLY_FLAGS: u16 = 2;
 const CTA_FILTER_F_CTA_IP_SRC: u32 = 1;
 const CTA_TUPLE_IP: u16 = 1;
+const CTA_TUPLE_PROTO: u16 = 2;
 const CTA_IP_V4_SRC: u16 = 1;
 const CTA_IP_V6_SRC: u16 = 3;
+const SOURCE: [u16; 3] = [CTA_IP_V4_SRC, CTA_IP_V6_SRC, CTA_PROTO_SRC_PORT];
+const DESTINATION: [u16; 3] = [CTA_IP_V4_DST, CTA_IP_V6_DST, CTA_PROTO_DST_PORT];
+const CTA_IP_V4_DST: u16 = 2;
+const CTA_IP_V6_DST: u16 = 4;
+const CTA_PROTO_NUM: u16 = 1;
+const CTA_PROTO_SRC_PORT: u16 = 2;
+const CTA_PROTO_DST_PORT: u16 = 3;
 
 /// `struct nfgenmsg`: family, version and a resource id, before the attributes.
 const NFGENMSG: usize = 4;
@@ -124,13 +133,13 @@ pub(super) fn flush(
         Plan::Filter => removed.keys().flat_map(|ip| filters(*ip)).collect(),
     };
     for request in requests {
-        let list = || {
-            let mut batch = Batch::default();
-            batch.push_raw(kind(IPCTNL_MSG_CT_GET), libc::NLM_F_DUMP as u16, &request);
-            batch
-        };
-        let entries = socket.dump(list, |message| entry_of(message, removed))?;
-        delete(socket, &entries, removed)?;
+        let entries = list(socket, &request, |tuples| {
+            let mut sources = tuples.into_iter().filter_map(source);
+            sources.find(|source| removed.contains_key(source))
+        })?;
+        delete(socket, &entries, |address| {
+            *removed.entry(*address).or_default() += 1
+        })?;
     }
     Ok(())
 }
@@ -158,18 +167,32 @@ fn filters(address: IpAddr) -> [Vec<u8>; 2] {
     })
 }
 
-fn delete(
+/// The entries of which `of` says something, by their tuples: the original and the reply's.
+fn list<T>(
     socket: &mut Netlink,
-    entries: &[(IpAddr, Vec<u8>)],
-    removed: &mut HashMap<IpAddr, usize>,
+    request: &[u8],
+    of: impl Fn([&[u8]; 2]) -> Option<T>,
+) -> Result<Vec<(T, Vec<u8>)>, Refusal> {
+    let dump = || {
+        let mut batch = Batch::default();
+        batch.push_raw(kind(IPCTNL_MSG_CT_GET), libc::NLM_F_DUMP as u16, request);
+        batch
+    };
+    socket.dump(dump, |message| entry_of(message, &of))
+}
+
+fn delete<T>(
+    socket: &mut Netlink,
+    entries: &[(T, Vec<u8>)],
+    mut deleted: impl FnMut(&T),
 ) -> Result<(), Refusal> {
     let mut batch = Batch::default();
     entries
         .iter()
         .for_each(|(_, entry)| batch.push_raw(kind(IPCTNL_MSG_CT_DELETE), 0, entry));
-    for ((address, _), outcome) in entries.iter().zip(socket.apply(&mut batch)) {
+    for ((of, _), outcome) in entries.iter().zip(socket.apply(&mut batch)) {
         match outcome {
-            Ok(()) => *removed.entry(*address).or_default() += 1,
+            Ok(()) => deleted(of),
             // It has expired since it was listed.
             Err(refusal) if refusal.errno == Errno::ENOENT => {}
             Err(refusal) => return Err(refusal),
@@ -178,22 +201,19 @@ fn delete(
     Ok(())
 }
 
-/// The address that the entry belongs to, and the message that deletes it.
-///
-/// A connection from a pod has the pod as the source of its original direction, one to a pod as the
-/// source of its reply; this holds whatever NAT does to the other side.
-fn entry_of(message: &Message<'_>, wanted: &HashMap<IpAddr, usize>) -> Option<(IpAddr, Vec<u8>)> {
+/// What `of` says of an entry's tuples, and the message that deletes it.
+fn entry_of<T>(
+    message: &Message<'_>,
+    of: impl FnOnce([&[u8]; 2]) -> Option<T>,
+) -> Option<(T, Vec<u8>)> {
     if message.kind != kind(IPCTNL_MSG_CT_NEW) {
         return None;
     }
     let header = message.body.get(..NFGENMSG)?;
     let entry = &message.body[NFGENMSG..];
     let original = attribute(entry, CTA_TUPLE_ORIG)?;
-    let address = [Some(original), attribute(entry, CTA_TUPLE_REPLY)]
-        .into_iter()
-        .flatten()
-        .filter_map(source)
-        .find(|source| wanted.contains_key(source))?;
+    let reply = attribute(entry, CTA_TUPLE_REPLY).unwrap_or_default();
+    let wanted = of([original, reply])?;
     // The tuple and its zone find the entry; its id ensures that it is the listed one.
     let mut delete = header.to_vec();
     put(
@@ -206,14 +226,53 @@ fn entry_of(message: &Message<'_>, wanted: &HashMap<IpAddr, usize>) -> Option<(I
             put(&mut delete, kind, value);
         }
     }
-    Some((address, delete))
+    Some((wanted, delete))
 }
 
+/// Removes the entries of UDP clients of these frontends that lead to none of their endpoints, and
+/// returns their number. It blocks, for as long as the kernel takes to list its table.
+///
+/// # Errors
+/// The kernel's.
+pub fn forget_endpoints(
+    frontends: &BTreeMap<SocketAddr, Vec<SocketAddr>>,
+) -> Result<usize, Refusal> {
+    let mut socket = Netlink::open(netlink_sys::protocols::NETLINK_NETFILTER)?;
+    let stale = list(&mut socket, &[0; NFGENMSG], |[original, reply]| {
+        let endpoints = frontends.get(&udp_end(original, DESTINATION)?)?;
+        let is_stale = !endpoints.contains(&udp_end(reply, SOURCE)?);
+        is_stale.then_some(())
+    })?;
+    let mut count = 0;
+    delete(&mut socket, &stale, |()| count += 1)?;
+    Ok(count)
+}
+
+/// One end of a tuple of UDP.
+fn udp_end(tuple: &[u8], [v4, v6, port]: [u16; 3]) -> Option<SocketAddr> {
+    let protocol = attribute(tuple, CTA_TUPLE_PROTO)?;
+    if attribute(protocol, CTA_PROTO_NUM)? != [libc::IPPROTO_UDP as u8] {
+        return None;
+    }
+    let port = attribute(protocol, port)?.try_into().ok()?;
+    Some(SocketAddr::new(
+        address(tuple, v4, v6)?,
+        u16::from_be_bytes(port),
+    ))
+}
+
+/// The address that an entry belongs to by one of its tuples.
+///
+/// A connection from a pod has the pod as the source of its original direction, one to a pod as the
+/// source of its reply; this holds whatever NAT does to the other side.
 fn source(tuple: &[u8]) -> Option<IpAddr> {
+    address(tuple, CTA_IP_V4_SRC, CTA_IP_V6_SRC)
+}
+
+fn address(tuple: &[u8], v4: u16, v6: u16) -> Option<IpAddr> {
     let addresses = attribute(tuple, CTA_TUPLE_IP)?;
-    attribute(addresses, CTA_IP_V4_SRC)
-        .or_else(|| attribute(addresses, CTA_IP_V6_SRC))
-        .and_then(ip)
+    let found = attribute(addresses, v4).or_else(|| attribute(addresses, v6));
+    found.and_then(ip)
 }
 
 fn kind(of_conntrack: u16) -> u16 {

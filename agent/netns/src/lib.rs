@@ -1,5 +1,5 @@
 //! The kernel's part of an attachment: links, addresses, routes, namespaces and conntrack, over
-//! netlink.
+//! netlink. The node role uses what is not of attachments: messages, and conntrack.
 //!
 //! [`Netlink`] is the handle for the rest of the agent. It has a few threads, which block in the
 //! kernel instead of in tokio: `netlink` makes all changes in order (the kernel serialises them
@@ -47,6 +47,7 @@ use attach::Attachment;
 use threads::{Reader, Threads};
 
 pub use attaching::Attaching;
+pub use conntrack::forget_endpoints;
 pub use datapath::{Datapath, NoPackets};
 pub use error::{Error, NetnsError, Refusal};
 pub use host::uplink_changes;
@@ -55,6 +56,7 @@ pub use realtime::RealTime;
 pub use spec::{
     HostEnd, HostLink, LinkSpec, LinkState, Observed, ObservedRoute, PodEnd, PodIpv6, Route, Step,
 };
+pub use wire::{Message, attributes, messages};
 
 /// The handle to the kernel's networking; cheap to clone. The threads end with the last clone.
 #[derive(Debug, Clone)]

@@ -109,19 +109,21 @@ fn request_flags(flags: u16) -> u16 {
 
 /// One message from the kernel.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Message<'a> {
+pub struct Message<'a> {
     /// `RTM_*`, `NLMSG_*` or the family's own.
-    pub(super) kind: u16,
+    pub kind: u16,
     /// `NLM_F_*`.
-    pub(super) flags: u16,
+    pub flags: u16,
     /// The request that it answers.
-    pub(super) sequence: u32,
+    pub sequence: u32,
+    /// The netlink port of whoever caused it.
+    pub port: u32,
     /// Everything after the netlink header.
-    pub(super) body: &'a [u8],
+    pub body: &'a [u8],
 }
 
 /// The messages of a datagram, up to the first truncated one.
-pub(super) fn messages(mut datagram: &[u8]) -> impl Iterator<Item = Message<'_>> {
+pub fn messages(mut datagram: &[u8]) -> impl Iterator<Item = Message<'_>> {
     std::iter::from_fn(move || {
         let length = u32_at(datagram, 0)? as usize;
         let body = datagram.get(HEADER..length)?;
@@ -129,6 +131,7 @@ pub(super) fn messages(mut datagram: &[u8]) -> impl Iterator<Item = Message<'_>>
             kind: u16_at(datagram, 4)?,
             flags: u16_at(datagram, 6)?,
             sequence: u32_at(datagram, 8)?,
+            port: u32_at(datagram, 12)?,
             body,
         };
         datagram = datagram
@@ -139,7 +142,7 @@ pub(super) fn messages(mut datagram: &[u8]) -> impl Iterator<Item = Message<'_>>
 }
 
 /// The attributes in `bytes`, as (type without flag bits, payload), up to the first truncated one.
-pub(super) fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
+pub fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     std::iter::from_fn(move || {
         let length = u16_at(bytes, 0)? as usize;
         let kind = u16_at(bytes, 2)? & libc::NLA_TYPE_MASK as u16;

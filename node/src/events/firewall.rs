@@ -3,9 +3,9 @@
 use std::io;
 
 use netlink_sys::protocols::NETLINK_NETFILTER;
+use podwire_netns::{Message, attributes, messages};
 
 use super::Notices;
-use crate::wire::{NFGENMSG, attributes, messages};
 use crate::{firewall, nft};
 
 /// linux/netfilter/nfnetlink.h: NFNLGRP_NFTABLES.
@@ -19,6 +19,8 @@ const WRITES_RULES: [u8; 3] = [0, 3, 6];
 const NEW_GENERATION: u8 = 15;
 const GENERATION_PID: u16 = 2;
 const GENERATION_NAME: u16 = 3;
+/// linux/netfilter/nfnetlink.h: `struct nfgenmsg`, before the attributes.
+const NFGENMSG: usize = 4;
 /// The attribute in which every object names its table.
 const OBJECTS_TABLE: u16 = 1;
 
@@ -57,12 +59,15 @@ impl FirewallNotices {
     fn read(&mut self, bytes: &[u8]) -> Option<(String, bool)> {
         let mut by: Option<String> = None;
         let mut written = false;
-        for (kind, port, message) in messages(bytes) {
+        for message in messages(bytes) {
+            let Message {
+                kind, port, body, ..
+            } = message;
             let [message_type, subsystem] = kind.to_le_bytes();
             if subsystem != NFTABLES {
                 continue;
             }
-            let attributes = || attributes(message.get(NFGENMSG..).unwrap_or_default());
+            let attributes = || attributes(body.get(NFGENMSG..).unwrap_or_default());
             let text = |wanted: u16| {
                 let value = attributes().find(|(kind, _)| *kind == wanted)?.1;
                 let value = value.strip_suffix(&[0]).unwrap_or(value);

@@ -10,15 +10,16 @@ mod table;
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::net::{IpAddr, SocketAddr};
 
 use podwire_cluster::service::Protocol;
 use podwire_cluster::{ObjectName, claims};
 use serde_json::Value;
+use tokio::task::spawn_blocking;
 use tracing::{info, warn};
 
 use crate::cluster::Cluster;
-use crate::conntrack;
 use crate::nft::{self, NftError, SERVICES as NAME, objects};
 
 pub(crate) use frontends::LocalNode;
@@ -202,7 +203,14 @@ impl Services {
                 clients::forget(key, frontend).await;
             }
         }
-        match conntrack::forget(&datagrams).await {
+        if datagrams.is_empty() {
+            return;
+        }
+        let removed = spawn_blocking(move || podwire_netns::forget_endpoints(&datagrams)).await;
+        match removed
+            .map_err(io::Error::from)
+            .and_then(|it| it.map_err(io::Error::other))
+        {
             Ok(0) => {}
             Ok(count) => info!(count, "removed connections to endpoints that are gone"),
             Err(error) => warn!(%error, "connections to endpoints that are gone can't be removed"),
