@@ -10,9 +10,8 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::time::Duration;
 
+use podwire_daemon::files::FileEvents;
 use tokio::time::timeout;
-
-use crate::events::FileNotices;
 
 /// Below /run/systemd/network: for the NIC, and for the bridge. The first file that matches a link
 /// applies (systemd.network(5)).
@@ -211,12 +210,14 @@ pub(crate) async fn reload() -> Result<(), NetworkdError> {
 /// know; for a moment, since the link may be gone.
 pub(crate) async fn managed(index: u32) -> Result<(), NetworkdError> {
     let state = format!("/run/systemd/netif/links/{index}");
-    let mut notices = FileNotices::listen(&[state.into()]).map_err(NetworkdError::Listen)?;
     let waited = async {
-        while Managed::of_link(index).is_none() {
-            notices.next().await?;
+        loop {
+            let events = FileEvents::of_names(&[state.clone().into()])?;
+            if Managed::of_link(index).is_some() {
+                return Ok(());
+            }
+            events.next().await?;
         }
-        Ok(())
     };
     match timeout(TAKEN, waited).await {
         Ok(waited) => waited.map_err(NetworkdError::Listen),

@@ -2,18 +2,17 @@
 //! the node's own subnets.
 
 use std::net::IpAddr;
-use std::time::Duration;
 
 use ipnet::IpNet;
 use podwire_cni::spec::{Dns, ErrorCode, NetConf, RequestedIp, SpecError};
 use podwire_netns::Route;
 
-use super::call::Add;
+use super::call::{Add, DELEGATE_DEADLINE};
 use super::metadata::PodMetadata;
 use super::undo::{Done, Undo};
-use super::{Call, Error, Handles};
+use super::{Call, Error};
 use crate::fault::fault_point;
-use crate::ipam::delegate::{self, Delegate, DelegateError};
+use crate::ipam::delegate::Delegate;
 use crate::ipam::{Family, Owner};
 use crate::observe::WaitFor;
 use crate::plan::InterfaceSpec;
@@ -53,7 +52,7 @@ impl Add<'_> {
     }
 
     async fn source_of(&self, pod: &PodMetadata, undo: &mut Undo) -> Result<Assignment, Error> {
-        if let Some(plugin) = delegate_of(self.node, self.call)? {
+        if let Some(plugin) = self.call.delegate(self.node)? {
             return self.delegated(plugin, undo).await;
         }
         if let Some(interfaces) = pod.interfaces() {
@@ -247,27 +246,6 @@ impl Add<'_> {
             Err(error) => Err(error.into()),
         }
     }
-}
-
-/// Time limit of a delegated plugin.
-const DELEGATE_DEADLINE: Duration = Duration::from_secs(30);
-
-/// The plugin named in the configuration's `ipam` section, if it has one.
-pub(super) fn delegate_of<'a>(
-    node: &'a Handles,
-    call: &'a Call,
-) -> Result<Option<Delegate<'a>>, DelegateError> {
-    let Some(ipam) = &call.conf.ipam else {
-        return Ok(None);
-    };
-    let delegated = delegate::Call {
-        invocation: &call.invocation,
-        config: call.conf.raw.get(),
-        environment: &call.environment,
-        remarks: &call.remarks,
-        timeout: DELEGATE_DEADLINE,
-    };
-    Delegate::find(&ipam.plugin_type, delegated, &node.spawner).map(Some)
 }
 
 /// An interface with the configuration's settings, without addresses.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use podwire_cni::env::{Args, Invocation};
 use podwire_cni::spec::{CniVersion, Command, NetConf, Preamble, SpecError};
@@ -11,9 +12,12 @@ use super::Handles;
 use super::deadline::Deadline;
 use super::turns::Cancel;
 use crate::ipam::Owner;
-use crate::ipam::delegate::Remarks;
+use crate::ipam::delegate::{self, Delegate, DelegateError, Remarks};
 use crate::observe::TraceParent;
 use crate::plan::{AttachmentKey, PodRef, Subject};
+
+/// Time limit of a delegated plugin.
+pub(super) const DELEGATE_DEADLINE: Duration = Duration::from_secs(30);
 
 /// One call of the plugin.
 #[derive(Debug)]
@@ -62,6 +66,24 @@ impl Call {
     /// The attachment as the owner of addresses.
     pub(super) fn owner(&self) -> Owner {
         Owner::of(&self.key, self.pod.as_ref().map(ToString::to_string))
+    }
+
+    /// The plugin named in the configuration's `ipam` section, if it has one.
+    pub(super) fn delegate<'a>(
+        &'a self,
+        node: &'a Handles,
+    ) -> Result<Option<Delegate<'a>>, DelegateError> {
+        let Some(ipam) = &self.conf.ipam else {
+            return Ok(None);
+        };
+        let delegated = delegate::Call {
+            invocation: &self.invocation,
+            config: self.conf.raw.get(),
+            environment: &self.environment,
+            remarks: &self.remarks,
+            timeout: DELEGATE_DEADLINE,
+        };
+        Delegate::find(&ipam.plugin_type, delegated, &node.spawner).map(Some)
     }
 
     /// Parses a request's body.

@@ -16,7 +16,6 @@ use podwire_cni::spec::{CniResult, Interface};
 use podwire_netns::{LinkState, Netns, Observed};
 use serde::{Deserialize, Serialize};
 
-use super::assignment::delegate_of;
 use super::{Call, Error, Handles, READY_DEADLINE};
 use crate::journal::{Entry, EntryPort};
 use crate::observe::Trace;
@@ -108,7 +107,7 @@ pub(super) async fn check(node: &Handles, call: &Call, trace: &mut Trace) -> Res
         none(other_source_mac(node, record, pod))?;
     }
     trace.phase("host links", links);
-    if let Some(plugin) = delegate_of(node, call)? {
+    if let Some(plugin) = call.delegate(node)? {
         plugin.check().await?;
     }
     Ok(())

@@ -6,7 +6,6 @@ use podwire_cni::spec::Attachment;
 use podwire_cni::spool::boottime;
 use serde_json::{Value, json};
 
-use super::assignment::delegate_of;
 use super::lines::sandbox_line;
 use super::removal::remove;
 use super::{Call, Error, Handles, READY_DEADLINE};
@@ -105,7 +104,7 @@ async fn of_ovn_kubernetes(node: &Handles, call: &Call) -> BTreeSet<AttachmentKe
 /// Has a delegated IPAM plugin collect its allocations.
 async fn delegated_gc(node: &Handles, call: &Call, under_way: &UnderWay) -> Result<(), Error> {
     let config = with_valid(call, under_way);
-    if let Some(mut plugin) = delegate_of(node, call)? {
+    if let Some(mut plugin) = call.delegate(node)? {
         plugin.call.config = &config;
         plugin.gc().await?;
     }

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use super::assignment::delegate_of;
 use super::links::{link_names, remove_by_pod_ends, remove_link, remove_links};
 use super::{Call, Error, Handles, READY_DEADLINE};
 use crate::fault::fault_point;
@@ -44,7 +43,7 @@ pub(super) async fn remove_rows(node: &Handles, key: &AttachmentKey) -> Result<(
 
 /// Tells a delegated IPAM plugin, if there is one, to release its addresses.
 pub(super) async fn delegated_del(node: &Handles, call: &Call) -> Result<(), Error> {
-    match delegate_of(node, call) {
+    match call.delegate(node) {
         Ok(Some(plugin)) => Ok(plugin.del().await?),
         Ok(None) => Ok(()),
         // A failed DEL is repeated for ever, which does not bring the plugin back.

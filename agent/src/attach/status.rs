@@ -4,7 +4,6 @@
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use super::assignment::delegate_of;
 use super::{Call, Error, Handles, READY_DEADLINE};
 use crate::config::{Mode, Wait};
 use crate::journal;
@@ -28,7 +27,7 @@ pub(super) async fn status(node: &Handles, call: &Call) -> Result<(), Error> {
     }
     health.pass_over_southbound(node);
     health.confirm()?;
-    if let Some(plugin) = delegate_of(node, call)? {
+    if let Some(plugin) = call.delegate(node)? {
         plugin.status().await?;
     }
     Ok(())
