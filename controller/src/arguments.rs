@@ -75,6 +75,13 @@ pub enum Command {
         #[command(flatten)]
         format: OutputArgs,
     },
+    /// Show the state of podwire on all nodes, with kubectl's rights: the same as kubectl podwire
+    #[command(disable_help_flag = true)]
+    Cluster {
+        /// Taken by [`crate::kubectl`].
+        #[arg(hide = true, trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
     /// Make or renew the keys for TLS between OVN's databases, this controller and the nodes
     Keys(KeysArgs),
 }

@@ -9,6 +9,7 @@
 //!
 //! ```text
 //! arguments  the command line
+//! kubectl  kubectl's plugin: every node of a cluster, by the tools of podwire's own pods
 //! tools    status, explain, policy, a dry run
 //! keys     makes and renews the keys for TLS between the databases and their clients
 //! run      the loop: changes in, passes out; the kinds of objects that are followed
@@ -36,6 +37,7 @@ pub mod diff;
 pub mod ipam;
 pub mod key;
 pub mod keys;
+pub mod kubectl;
 pub mod lease;
 pub mod members;
 mod metrics;

@@ -4,10 +4,11 @@
 
 use std::process::ExitCode;
 
-use clap::{CommandFactory as _, FromArgMatches as _};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser as _};
 use podwire_controller::arguments::{Arguments, Command, Object};
 use podwire_controller::config::{Config, addresses};
 use podwire_controller::keys;
+use podwire_controller::kubectl;
 use podwire_controller::run::{Reporter, run};
 use podwire_controller::tools::{self, Question};
 use podwire_daemon::output::OutputArgs;
@@ -18,6 +19,14 @@ use tracing::info;
 const CUT: u8 = 3;
 
 fn main() -> ExitCode {
+    if let Some(given) = kubectl::arguments(std::env::args_os()) {
+        let arguments = kubectl::Arguments::parse_from(given);
+        process::log_to_stderr("warn");
+        return match process::runtime() {
+            Ok(runtime) => runtime.block_on(kubectl::run(arguments)),
+            Err(error) => failed(&format!("start the asynchronous runtime: {error}")),
+        };
+    }
     let given = Arguments::command().get_matches();
     let arguments = Arguments::from_arg_matches(&given).unwrap_or_else(|error| error.exit());
     let config = &arguments.config;
@@ -66,6 +75,10 @@ async fn answer(arguments: Arguments) -> ExitCode {
                 }
                 answer => answer.map(|(text, _)| (text, true)),
             }
+        }
+        // `cluster` first is no command of these settings.
+        Some(Command::Cluster { .. }) => {
+            return failed(&"write cluster before any flag: podwire-controller cluster status");
         }
         Some(Command::Keys(wanted)) => match keys::make(&wanted) {
             Ok(text) => Ok((text, true)),

@@ -208,20 +208,25 @@ pub(crate) fn northbound(config: &Config) -> Result<Ovsdb, SettingError> {
 
 /// The API server: that of the settings, of a kubeconfig as kubectl finds it, or of the pod.
 pub(crate) fn api_server(config: &Config) -> Access {
-    let named = std::env::var_os("KUBECONFIG").filter(|path| !path.is_empty());
-    let own = || std::env::home_dir().map(|home| home.join(".kube/config"));
-    let own = || own().filter(|path| path.exists());
     match &config.k8s_apiserver {
         Some(url) => Access::Server {
             url: url.clone(),
             ca: None,
             token: Token::None,
         },
-        None => named
-            .map(PathBuf::from)
-            .or_else(own)
-            .map_or(Access::InCluster, Access::Kubeconfig),
+        None => kubeconfig().unwrap_or(Access::InCluster),
     }
+}
+
+/// The kubeconfig that kubectl would use, if there is one.
+pub(crate) fn kubeconfig() -> Option<Access> {
+    let named = std::env::var_os("KUBECONFIG").filter(|path| !path.is_empty());
+    let own = || std::env::home_dir().map(|home| home.join(".kube/config"));
+    let own = || own().filter(|path| path.exists());
+    named
+        .map(PathBuf::from)
+        .or_else(own)
+        .map(Access::Kubeconfig)
 }
 
 /// The API server, for a message.

@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod bundle;
 pub mod files;
 pub mod http;
 pub mod lockdown;

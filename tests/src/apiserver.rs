@@ -10,6 +10,7 @@
 mod cluster;
 mod connection;
 mod events;
+mod exec;
 mod hostile;
 mod objects;
 mod store;
@@ -29,6 +30,7 @@ use crate::failure::{OrFail, Step};
 use store::Store;
 
 pub use cluster::{endpoints, node, pod, pod_on, service};
+pub use exec::{Ended, Exec};
 pub use hostile::Hostile;
 pub(crate) use tls::Identity;
 
@@ -67,6 +69,8 @@ struct State {
     gone_as_status: bool,
     /// How it misbehaves.
     hostile: Option<Hostile>,
+    /// What runs in pods' containers.
+    kubelet: exec::Kubelet,
     /// The only version of discovery.k8s.io; without a word v1.
     discovery: Option<&'static str>,
     /// A group that it does not have.
@@ -102,6 +106,8 @@ pub struct Request {
     pub authorization: Option<String>,
     /// The header `Content-Type`.
     pub content_type: String,
+    /// The header `Sec-WebSocket-Key`.
+    pub websocket_key: String,
     /// The body, when it is JSON.
     pub body: Option<Value>,
 }
@@ -302,6 +308,11 @@ impl ApiServer {
     /// Answers requests wrongly from now on, or rightly again. A watch under way goes on.
     pub fn misbehave(&self, hostile: Option<Hostile>) {
         self.change(|state| state.hostile = hostile);
+    }
+
+    /// Runs what is asked for in pods' containers; an error is the kubelet's refusal.
+    pub fn runs(&self, run: impl Fn(&Exec) -> Result<Ended, String> + Send + Sync + 'static) {
+        self.change(|state| state.kubelet = exec::Kubelet::new(Arc::new(run)));
     }
 
     /// Whether answers wait. Those that wait when it ends are given.

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::events;
+use super::exec::{self, Exec};
 use super::hostile;
 use super::objects::{self, Target};
 use super::store::Selector;
@@ -41,6 +42,12 @@ pub(super) fn serve(stream: impl Read + Write, shared: &Arc<Shared>) -> io::Resu
         if let Some(refusal) = refusal(&request, &state) {
             drop(state);
             answer(out, &refusal)?;
+        } else if let Some(exec) = Exec::of(&request) {
+            drop(state);
+            match exec::serve(&mut *out, &exec, &request, shared)? {
+                Some(refusal) => answer(out, &refusal)?,
+                None => return Ok(()),
+            }
         } else if events::is_about(&request) {
             let done = events::serve(&request, &mut state);
             drop(state);
@@ -280,6 +287,7 @@ fn read_request(stream: &mut impl BufRead) -> io::Result<Option<Request>> {
         accept: String::new(),
         authorization: None,
         content_type: String::new(),
+        websocket_key: String::new(),
         body: None,
     };
     loop {
@@ -297,6 +305,7 @@ fn read_request(stream: &mut impl BufRead) -> io::Result<Option<Request>> {
         match name.to_ascii_lowercase().as_str() {
             "content-length" => length = value.trim().parse().unwrap_or(0),
             "content-type" => request.content_type = value.trim().to_owned(),
+            "sec-websocket-key" => request.websocket_key = value.trim().to_owned(),
             "accept" => request.accept = value.trim().to_owned(),
             "authorization" => request.authorization = Some(value.trim().to_owned()),
             _ => {}

@@ -15,9 +15,9 @@ use podwire_netns::Netlink;
 use tokio::process::Command;
 use tokio::time::timeout;
 
-use super::files::Files;
-use super::redact::names_secret;
 use podwire::duration;
+use podwire_daemon::bundle::Files;
+use podwire_daemon::bundle::names_secret;
 
 /// Time limit of a program.
 const PATIENCE: Duration = Duration::from_secs(10);

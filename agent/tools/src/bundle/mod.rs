@@ -4,9 +4,7 @@
 //! It only reads. What is unavailable (no agent, no journal) is listed with the reason, and the
 //! rest is written.
 
-mod files;
 mod machine;
-mod redact;
 mod switch;
 
 use std::io;
@@ -21,8 +19,8 @@ use super::paint::printable;
 use super::time::{now_micros, utc};
 use super::version::Versions;
 use super::{CommonArgs, Exit, ToolError, show};
-use files::Files;
 use podwire::inspect::StatusView;
+use podwire_daemon::bundle::{Files, is_other_archive};
 
 /// The agent's pages, and their file names.
 const PAGES: [(&str, &str); 4] = [
@@ -56,7 +54,7 @@ impl BundleArgs {
             PathBuf::from(format!("podwire-{}-{time}.tar.gz", machine::host()))
         });
         let is_output = path.as_os_str() == "-";
-        if !is_output && files::is_other_archive(&path) {
+        if !is_output && is_other_archive(&path) {
             let what = format!(
                 "{} is no .tar.gz, the only archive that is written",
                 path.display()
@@ -86,7 +84,7 @@ impl BundleArgs {
             }),
         };
         written?;
-        let mut text = format!("wrote {} with {} files\n", path.display(), files.len());
+        let mut text = format!("wrote {} with {} files\n", path.display(), files.count());
         for missing in files.missing() {
             let line = format!("without {}: {}", missing.file, missing.why);
             text.push_str(&format!("{}\n", printable(&line)));

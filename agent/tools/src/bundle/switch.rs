@@ -10,7 +10,7 @@ use podwire_ovs::unixctl::Unixctl;
 use podwire_ovs::vswitch;
 use tokio::time::Instant;
 
-use super::files::Files;
+use podwire_daemon::bundle::Files;
 
 /// Time limit of each answer of a daemon.
 const PATIENCE: Duration = Duration::from_secs(5);

@@ -10,7 +10,7 @@ use flate2::write::GzEncoder;
 use serde::Serialize;
 
 use super::redact::Redactor;
-use crate::paint::shortened;
+use podwire_apiserver::brief;
 
 /// The size limit of a file, in bytes; a longer one is truncated.
 const LONGEST: usize = 4 << 20;
@@ -21,22 +21,25 @@ const OTHER_ARCHIVES: [&str; 6] = [".tgz", ".tar", ".gz", ".zip", ".xz", ".zst"]
 
 /// The collected files.
 #[derive(Debug, Default)]
-pub(super) struct Files {
-    pub(super) redactor: Redactor,
+pub struct Files {
+    /// What is removed from their text.
+    pub redactor: Redactor,
     files: Vec<(String, String)>,
     missing: Vec<Missing>,
 }
 
 /// What could not be collected.
 #[derive(Debug, Clone, Serialize)]
-pub(super) struct Missing {
-    pub(super) file: String,
-    pub(super) why: String,
+pub struct Missing {
+    /// Its name in the bundle.
+    pub file: String,
+    /// The reason.
+    pub why: String,
 }
 
 impl Files {
     /// Adds a file, without its secrets, or records why it is missing.
-    pub(super) fn put(&mut self, file: &str, text: Result<String, impl ToString>) {
+    pub fn put(&mut self, file: &str, text: Result<String, impl std::fmt::Display>) {
         match text {
             Ok(mut text) => {
                 if text.len() > LONGEST {
@@ -47,28 +50,32 @@ impl Files {
             }
             Err(why) => self.missing.push(Missing {
                 file: file.to_owned(),
-                why: shortened(why.to_string().lines().next().unwrap_or_default(), 200),
+                why: brief(&why),
             }),
         }
     }
 
     /// Adds a value, as indented JSON.
-    pub(super) fn put_json(&mut self, file: &str, value: &impl Serialize) {
+    pub fn put_json(&mut self, file: &str, value: &impl Serialize) {
         self.put(file, serde_json::to_string_pretty(value));
     }
 
     /// Number of files.
-    pub(super) fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.files.len()
     }
 
     /// What could not be collected.
-    pub(super) fn missing(&self) -> &[Missing] {
+    pub fn missing(&self) -> &[Missing] {
         &self.missing
     }
 
-    /// Writes a directory, or an archive if the path ends with `.tar.gz`. Only root can read it.
-    pub(super) fn write(&self, path: &Path) -> io::Result<()> {
+    /// Writes a directory, or an archive if the path ends with `.tar.gz`. Only its owner can read
+    /// it.
+    ///
+    /// # Errors
+    /// The kernel's, also if the path exists.
+    pub fn write(&self, path: &Path) -> io::Result<()> {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         match name.strip_suffix(ARCHIVE) {
             Some(directory) => self.archive(new_file(path)?, directory)?.sync_all(),
@@ -77,7 +84,10 @@ impl Files {
     }
 
     /// Writes an archive.
-    pub(super) fn write_to(&self, output: impl io::Write) -> io::Result<()> {
+    ///
+    /// # Errors
+    /// The output's.
+    pub fn write_to(&self, output: impl io::Write) -> io::Result<()> {
         self.archive(output, "podwire")?.flush()
     }
 
@@ -108,7 +118,7 @@ impl Files {
 }
 
 /// Whether a path names an archive of a kind that is not written.
-pub(super) fn is_other_archive(path: &Path) -> bool {
+pub fn is_other_archive(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let ends = |suffix: &&str| name.ends_with(*suffix);
     !ends(&ARCHIVE) && OTHER_ARCHIVES.iter().any(ends)

@@ -18,21 +18,21 @@ const KEYS: [&str; 9] = [
 
 /// Removes secrets.
 #[derive(Debug, Default)]
-pub(super) struct Redactor {
+pub struct Redactor {
     /// Secrets known by value.
     known: Vec<String>,
 }
 
 impl Redactor {
     /// Removes this value too, wherever it occurs.
-    pub(super) fn knows(&mut self, secret: &str) {
+    pub fn knows(&mut self, secret: &str) {
         if secret.len() >= SHORTEST {
             self.known.push(secret.to_owned());
         }
     }
 
     /// The text without secrets.
-    pub(super) fn text(&self, text: &str) -> String {
+    pub fn text(&self, text: &str) -> String {
         let mut text = text.to_owned();
         for secret in &self.known {
             text = text.replace(secret.as_str(), REMOVED);
@@ -42,7 +42,7 @@ impl Redactor {
 }
 
 /// Whether a name, such as `K8S_TOKEN` or `client-key-data`, is a secret's.
-pub(super) fn names_secret(name: &str) -> bool {
+pub fn names_secret(name: &str) -> bool {
     let name = name.to_lowercase().replace('_', "-");
     KEYS.iter().any(|key| name.ends_with(key))
 }

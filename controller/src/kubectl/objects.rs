@@ -1,0 +1,181 @@
+//! The cluster's objects: its nodes, and podwire's own pods on them.
+
+use std::fmt::Debug;
+
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::Api;
+use kube::api::ListParams;
+use serde::de::DeserializeOwned;
+use tokio::time::timeout;
+
+use super::Failure;
+use super::exec::{Cluster, said};
+
+/// Objects in one answer of the API server.
+const PAGE: u32 = 100;
+
+/// A node.
+#[derive(Debug)]
+pub(super) struct NodeObject {
+    pub(super) name: String,
+    /// What Kubernetes says: None if it is ready.
+    pub(super) unready: Option<String>,
+}
+
+/// One of podwire's pods.
+#[derive(Debug, Clone)]
+pub(super) struct OwnPod {
+    pub(super) name: String,
+    /// Empty as long as it has none.
+    pub(super) node: String,
+    pub(super) part: Part,
+    /// Why it can't be asked; None if it runs.
+    pub(super) away: Option<String>,
+}
+
+/// A part of podwire, as its pods' label `app.kubernetes.io/name` names it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Part {
+    Agent,
+    NodeRole,
+    Controller,
+}
+
+impl Part {
+    const LABEL: &str = "app.kubernetes.io/name";
+    const ALL: [Self; 3] = [Self::Agent, Self::NodeRole, Self::Controller];
+
+    fn label(self) -> &'static str {
+        match self {
+            Self::Agent => "podwire",
+            Self::NodeRole => "podwire-node",
+            Self::Controller => "podwire-controller",
+        }
+    }
+
+    /// The name of its container.
+    pub(super) fn container(self) -> &'static str {
+        match self {
+            Self::Agent => "agent",
+            Self::NodeRole => "node",
+            Self::Controller => "controller",
+        }
+    }
+}
+
+impl Cluster {
+    /// All nodes, by name.
+    ///
+    /// # Errors
+    /// The API server does not answer, or refuses.
+    pub(super) async fn nodes(&self) -> Result<Vec<NodeObject>, Failure> {
+        let nodes = self
+            .list(&Api::<Node>::all(self.client.clone()), "")
+            .await?;
+        let mut nodes: Vec<_> = nodes.into_iter().map(node).collect();
+        nodes.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(nodes)
+    }
+
+    /// All of podwire's pods.
+    ///
+    /// # Errors
+    /// As there.
+    pub(super) async fn own_pods(&self) -> Result<Vec<OwnPod>, Failure> {
+        let names: Vec<&str> = Part::ALL.iter().map(|part| part.label()).collect();
+        let selector = format!("{} in ({})", Part::LABEL, names.join(","));
+        let pods = Api::<Pod>::namespaced(self.client.clone(), &self.namespace);
+        let pods = self.list(&pods, &selector).await?;
+        Ok(pods.into_iter().filter_map(own_pod).collect())
+    }
+
+    async fn list<K>(&self, api: &Api<K>, selector: &str) -> Result<Vec<K>, Failure>
+    where
+        K: Clone + DeserializeOwned + Debug,
+    {
+        let mut wanted = ListParams::default().limit(PAGE).labels(selector);
+        let mut objects = Vec::new();
+        loop {
+            let page = self.answered(api.list(&wanted)).await?;
+            objects.extend(page.items);
+            match page.metadata.continue_.filter(|it| !it.is_empty()) {
+                Some(token) => wanted.continue_token = Some(token),
+                None => return Ok(objects),
+            }
+        }
+    }
+
+    /// What the API server answers in time.
+    ///
+    /// # Errors
+    /// It does not, or refuses.
+    pub(super) async fn answered<T>(
+        &self,
+        request: impl Future<Output = Result<T, kube::Error>>,
+    ) -> Result<T, Failure> {
+        let failed = |problem| Failure::Server {
+            server: self.server.clone(),
+            problem,
+        };
+        match timeout(self.limit, request).await {
+            Ok(answer) => answer.map_err(|error| failed(said(&error))),
+            Err(_) => {
+                let seconds = self.limit.as_secs();
+                Err(failed(format!("no answer within {seconds} s (--timeout)")))
+            }
+        }
+    }
+}
+
+fn node(node: Node) -> NodeObject {
+    let status = node.status.unwrap_or_default();
+    let mut conditions = status.conditions.into_iter().flatten();
+    let ready = conditions.find(|it| it.type_ == "Ready");
+    let unready = match ready {
+        Some(ready) if ready.status == "True" => None,
+        Some(ready) => {
+            let why = ready.message.or(ready.reason);
+            Some(format!(
+                "not ready: {}",
+                why.as_deref().unwrap_or(&ready.status)
+            ))
+        }
+        None => Some("no kubelet has reported yet".to_owned()),
+    };
+    NodeObject {
+        name: node.metadata.name.unwrap_or_default(),
+        unready,
+    }
+}
+
+fn own_pod(pod: Pod) -> Option<OwnPod> {
+    let labels = pod.metadata.labels.unwrap_or_default();
+    let label = labels.get(Part::LABEL)?;
+    let part = Part::ALL.into_iter().find(|part| part.label() == label)?;
+    let status = pod.status.unwrap_or_default();
+    let phase = status.phase.unwrap_or_default();
+    let waits = status.container_statuses.iter().flatten().find_map(|it| {
+        let waiting = it.state.as_ref()?.waiting.as_ref()?;
+        let (reason, message) = (waiting.reason.as_deref(), waiting.message.as_deref());
+        Some(
+            [reason, message]
+                .into_iter()
+                .flatten()
+                .collect::<Vec<_>>()
+                .join(": "),
+        )
+    });
+    let name = pod.metadata.name.unwrap_or_default();
+    let away = match (pod.metadata.deletion_timestamp, waits, phase.as_str()) {
+        (Some(_), ..) => Some(format!("pod {name} is being deleted")),
+        (None, Some(waits), _) => Some(format!("pod {name} waits: {waits}")),
+        (None, None, "Running") => None,
+        (None, None, phase) => Some(format!("pod {name} is {phase}")),
+    };
+    Some(OwnPod {
+        node: pod.spec.and_then(|it| it.node_name).unwrap_or_default(),
+        name,
+        part,
+        away,
+    })
+}

@@ -1,0 +1,7 @@
+//! Bundles for somebody elsewhere: files in one archive, without secrets.
+
+mod files;
+mod redact;
+
+pub use files::{Files, Missing, is_other_archive};
+pub use redact::{Redactor, names_secret};

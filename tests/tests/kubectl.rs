@@ -1,0 +1,270 @@
+//! `kubectl podwire`: a cluster of real agents, which are asked by pods/exec as a kubelet serves
+//! it.
+
+use std::fs;
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+
+use podwire_tests::apiserver::{self, ApiServer, Ended};
+use podwire_tests::process::{Finished, finish};
+use podwire_tests::{AgentOptions, TestNode, agent_binary, controller_binary, plugin_binary};
+use serde_json::{Value, json};
+
+/// Longer than any of the tool's own limits in these tests.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// The runtime's directories, which a node of a test has not at their usual places.
+const CONF_DIR: &str = "/run/cni/net.d";
+const BIN_DIR: &str = "/run/cni/bin";
+
+/// A node with Open vSwitch, the plugin and its network configuration.
+fn installed_node() -> Arc<TestNode> {
+    let node = TestNode::with_ovs();
+    for directory in [CONF_DIR, BIN_DIR] {
+        fs::create_dir_all(node.path(directory)).unwrap();
+    }
+    let plugin = node.path(&format!("{BIN_DIR}/podwire-cni"));
+    fs::copy(plugin_binary(), plugin).unwrap();
+    let conf = r#"{"name":"pods","type":"podwire-cni"}"#;
+    fs::write(node.path(&format!("{CONF_DIR}/10-podwire.conf")), conf).unwrap();
+    Arc::new(node)
+}
+
+/// One of podwire's own pods, as a DaemonSet makes it.
+fn own_pod(node: &str, app: &str) -> Value {
+    let name = format!("{app}-{node}");
+    let mut pod = apiserver::pod(node, "podwire-system", &name, &name, json!({}));
+    pod["metadata"]["labels"] = json!({ "app.kubernetes.io/name": app });
+    pod["status"] = json!({ "phase": "Running" });
+    pod
+}
+
+fn ready_node(name: &str, address: &str) -> Value {
+    let mut node = apiserver::node(name, address);
+    node["status"]["conditions"] = json!([{ "type": "Ready", "status": "True" }]);
+    node
+}
+
+/// A cluster of these nodes, each with an agent's pod whose programs run on it.
+fn cluster(nodes: &[(&'static str, &Arc<TestNode>)]) -> ApiServer {
+    let server = ApiServer::start();
+    for (number, (name, _)) in nodes.iter().enumerate() {
+        server.apply(ready_node(name, &format!("192.0.2.{}", number + 1)));
+        server.apply(own_pod(name, "podwire"));
+    }
+    let nodes: Vec<_> = nodes
+        .iter()
+        .map(|(name, node)| (*name, Arc::clone(node)))
+        .collect();
+    server.runs(move |exec| {
+        if (exec.namespace.as_str(), exec.container.as_str()) != ("podwire-system", "agent") {
+            return Err(format!("no container {}", exec.container));
+        }
+        let node = nodes
+            .iter()
+            .find(|(name, _)| exec.pod == format!("podwire-{name}"));
+        let (_, node) = node.ok_or_else(|| format!("no pod {}", exec.pod))?;
+        assert_eq!(exec.command[0], "podwire");
+        let mut command = Command::new(agent_binary());
+        command.args(&exec.command[1..]);
+        if exec.command[1] == "doctor" {
+            command.args(["--conf-dir", CONF_DIR, "--bin-dir", BIN_DIR]);
+        }
+        let output = node.place().run(|| command.output());
+        let output = output.map_err(|error| error.to_string())?;
+        Ok(Ended {
+            code: output.status.code(),
+            stdout: output.stdout,
+            stderr: output.stderr,
+        })
+    });
+    server
+}
+
+/// `podwire-controller cluster …`, as an operator runs it.
+#[track_caller]
+fn kubectl(server: &ApiServer, line: &str) -> Finished {
+    let mut command = Command::new(controller_binary());
+    command
+        .arg("cluster")
+        .args(line.split(' '))
+        .args(["--k8s-apiserver", &server.url()]);
+    finish(command, b"", LIMIT).unwrap()
+}
+
+/// The answer as JSON, which is as docs/tools.schema.json says.
+#[track_caller]
+fn answered(server: &ApiServer, definition: &str, line: &str) -> (Option<i32>, Value) {
+    let done = kubectl(server, &format!("{line} -o json"));
+    let json = serde_json::from_str(&done.stdout);
+    let json = json.unwrap_or_else(|error| panic!("not JSON ({error}): {done:?}"));
+    let mut schema: Value =
+        serde_json::from_str(include_str!("../../docs/tools.schema.json")).unwrap();
+    schema["$ref"] = json!(format!("#/$defs/{definition}"));
+    let validator = jsonschema::validator_for(&schema).unwrap();
+    let errors: Vec<String> = validator
+        .iter_errors(&json)
+        .map(|it| it.to_string())
+        .collect();
+    assert!(errors.is_empty(), "{errors:#?}\n{json:#}");
+    (done.status.code(), json)
+}
+
+#[test]
+fn status_shows_every_node_and_never_says_well_of_one_that_it_could_not_ask() {
+    let (a, b) = (installed_node(), installed_node());
+    let (_on_a, on_b) = (
+        a.start_agent(&AgentOptions::default()),
+        b.start_agent(&AgentOptions::default()),
+    );
+    let _pod = a.added_pod("web");
+    let server = cluster(&[("a", &a), ("b", &b)]);
+    server.apply(own_pod("a", "podwire-controller"));
+
+    // No controller answers there: that alone is wrong.
+    let (code, view) = answered(&server, "clusterStatus", "status");
+    assert_eq!((code, &view["isWell"]), (Some(1), &json!(false)), "{view}");
+    let nodes = &view["nodes"];
+    assert_eq!(
+        (&nodes[0]["name"], &nodes[1]["name"]),
+        (&json!("a"), &json!("b"))
+    );
+    assert_eq!(nodes[0]["status"]["attachments"]["live"], 1, "{view}");
+    for node in 0..2 {
+        assert_eq!(nodes[node]["problems"], json!([]), "{view}");
+    }
+    let why = view["controller"]["problems"].to_string();
+    assert!(why.contains("podwire-controller-a"), "{why}");
+
+    on_b.stop();
+    let done = kubectl(&server, "status");
+    done.assert_says(
+        Some(1),
+        &[
+            "NODE  AGENT      NODE ROLE",
+            "a     ready",
+            "b     no answer",
+            "b: no agent answers on /run/podwire/agent.sock",
+            "something is wrong on 1 of 2 nodes",
+        ],
+    );
+    a.kill_vswitchd();
+    let done = kubectl(&server, "status");
+    done.assert_says(
+        Some(1),
+        &[
+            "a     not ready",
+            "a: ",
+            "ovs-vswitchd",
+            "fix, on the node: ",
+        ],
+    );
+
+    server.apply(ready_node("c", "192.0.2.3"));
+    let mut waits = own_pod("c", "podwire");
+    waits["status"] = json!({ "phase": "Pending", "containerStatuses": [{
+        "name": "agent", "image": "", "imageID": "", "ready": false, "restartCount": 0,
+        "state": { "waiting": { "reason": "ImagePullBackOff", "message": "not found" } },
+    }] });
+    server.apply(waits);
+    let done = kubectl(&server, "status");
+    done.assert_says(
+        Some(1),
+        &["c: pod podwire-c waits: ImagePullBackOff: not found"],
+    );
+}
+
+#[test]
+fn a_server_that_does_not_answer_is_named_with_a_code_of_its_own() {
+    let server = ApiServer::start();
+    server.hold(true);
+    let done = kubectl(&server, "status --timeout 1");
+    let url = server.url();
+    assert_eq!(done.status.code(), Some(3), "{done:?}");
+    assert!(done.stderr.contains(&url), "{done:?}");
+    assert!(
+        done.stderr.contains("no answer within 1 s (--timeout)"),
+        "{done:?}"
+    );
+    server.hold(false);
+    kubectl(&server, "status").assert_says(Some(1), &["the cluster has no nodes"]);
+}
+
+#[test]
+fn trace_follows_a_packet_by_the_pods_names() {
+    let node = installed_node();
+    let _agent = node.start_agent(&AgentOptions::default());
+    let pods = ["a", "b"].map(|name| node.added_pod(name));
+    let server = cluster(&[("n", &node)]);
+    let mut addresses = Vec::new();
+    for pod in &pods {
+        let shown = pod.run("ip", "-j -4 addr show dev eth0");
+        let shown: Value = serde_json::from_str(&shown).unwrap();
+        let address = shown[0]["addr_info"][0]["local"].as_str().unwrap();
+        addresses.push(address.to_owned());
+        let mut object = apiserver::pod_on("n", pod, json!({}));
+        object["status"] = json!({ "phase": "Running", "podIP": address });
+        server.apply(object);
+    }
+    let line = format!(
+        "trace {0}/{1} {0}/{2}",
+        pods[0].namespace, pods[0].name, pods[1].name
+    );
+    let done = kubectl(&server, &line);
+    done.assert_says(Some(0), &["Open vSwitch on n: passes", "it arrives"]);
+    let to_b = format!(
+        "add-flow br-int priority=65000,ip,nw_dst={},actions=drop",
+        addresses[1]
+    );
+    node.run("ovs-ofctl", to_b);
+    let done = kubectl(&server, &line);
+    done.assert_says(Some(1), &["priority 65000", "it does not arrive"]);
+    let (code, way) = answered(&server, "clusterTrace", &line);
+    assert_eq!(
+        (code, &way["steps"][0]["passes"]),
+        (Some(1), &json!(false)),
+        "{way}"
+    );
+
+    let done = kubectl(&server, "trace tests/none tests/b");
+    assert_eq!(done.status.code(), Some(1), "{done:?}");
+    assert!(
+        done.stderr.contains("there is no pod tests/none"),
+        "{done:?}"
+    );
+}
+
+#[test]
+fn a_sysdump_has_each_nodes_bundle_and_says_what_it_lacks() {
+    let (a, b) = (installed_node(), installed_node());
+    let options = AgentOptions::default().variable("K8S_TOKEN", "opensesame");
+    let _on_a = a.start_agent(&options);
+    let server = cluster(&[("a", &a), ("b", &b)]);
+    server.apply(ready_node("c", "192.0.2.3"));
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("dump");
+    let done = kubectl(&server, &format!("sysdump {}", path.display()));
+    assert_eq!(done.status.code(), Some(1), "{done:?}");
+    assert!(
+        done.stdout.contains("without nodes/c/bundle.json: no pod"),
+        "{done:?}"
+    );
+    let read = |file: &str| fs::read_to_string(path.join(file)).unwrap();
+    let status: Value = serde_json::from_str(&read("nodes/a/agent/status.json")).unwrap();
+    assert_eq!(status["ready"], true);
+    // Without an agent there is a bundle all the same, which says so.
+    assert!(read("nodes/b/bundle.json").contains("agent/status.json"));
+    assert_eq!(read("objects/nodes.json").lines().count(), 3);
+    assert!(!read("objects/pods.json").contains("managedFields"));
+    let all = Command::new("grep")
+        .arg("-r")
+        .arg("opensesame")
+        .arg(&path)
+        .status()
+        .unwrap();
+    assert!(!all.success(), "a secret is in the dump");
+    let again = kubectl(&server, &format!("sysdump {}", path.display()));
+    assert_eq!(again.status.code(), Some(1), "{again:?}");
+    assert!(again.stderr.contains("it exists"), "{again:?}");
+}
