@@ -1,6 +1,6 @@
-//! Removes conntrack entries: those of a deleted pod, so that the next pod with its address does not
-//! inherit its connections; and those of UDP services' clients to deleted endpoints, who would never
-//! reach another one (an entry is kept for as long as packets arrive).
+//! Removes conntrack entries: those of a deleted pod, so that the next pod with its address does
+//! not inherit its connections; and those of UDP services' clients to deleted endpoints, who would
+//! never reach another one (an entry is kept for as long as packets arrive).
 //!
 //! The kernel deletes one entry by its tuple, or all of them, never by address
 //! (`ctnetlink_flush_conntrack` answers CTA_FILTER with EOPNOTSUPP). So the entries are listed, and
