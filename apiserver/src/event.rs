@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Event;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
@@ -94,64 +94,140 @@ async fn post_all(connect: impl Connect, source: Source, mut queue: mpsc::Receiv
 /// # Errors
 /// The API server's.
 pub async fn warn(client: &Client, source: &Source, warning: &Warning) -> kube::Result<()> {
-    let now = Timestamp::now().to_string();
-    let Warning {
-        api,
-        kind,
-        namespace,
-        name,
-        uid,
-        reason,
-        message,
-    } = warning;
-    let mut about = json!({ "apiVersion": api, "kind": kind, "name": name, "uid": uid });
-    let place = match namespace.as_str() {
-        // The namespace of Events about objects without one; it always exists.
-        "" => "default",
-        namespace => {
-            about["namespace"] = namespace.into();
-            namespace
-        }
-    };
-    let message = &message[..message.floor_char_boundary(LONGEST_MESSAGE)];
-    let event_name = event_name(source, warning);
-    let event = json!({
-        "metadata": { "name": event_name, "namespace": place },
-        "involvedObject": about,
-        "type": "Warning",
-        "reason": reason,
-        "message": message,
-        "source": { "component": source.component, "host": source.host },
-        "firstTimestamp": now,
-        "lastTimestamp": now,
-        "count": 1,
-    });
-    let event: Event = serde_json::from_value(event).map_err(kube::Error::SerdeError)?;
-    let events: Api<Event> = Api::namespaced(client.clone(), place);
-    match events.create(&PostParams::default(), &event).await {
-        Err(kube::Error::Api(status)) if status.code == CONFLICT => {
-            let again = Patch::Merge(json!({ "lastTimestamp": now }));
-            let parameters = PatchParams::default();
-            let patched = events.patch(&event_name, &parameters, &again);
-            patched.await.map(drop)
-        }
-        made => made.map(drop),
-    }
-}
-
-/// The object's name, and a hash of the rest.
-fn event_name(source: &Source, warning: &Warning) -> String {
+    let mut hasher = DefaultHasher::new();
     let Warning {
         uid,
         reason,
         message,
         ..
     } = warning;
-    let mut hasher = DefaultHasher::new();
     (&source.host, uid, reason, message).hash(&mut hasher);
-    let number = format!("{:016x}", hasher.finish());
-    // Names are ASCII (DNS subdomains).
-    let end = warning.name.len().min(LONGEST_NAME - 1 - number.len());
-    let name = warning.name.get(..end).unwrap_or_default();
-    format!("{}.{number}", name.trim_end_matches(['-', '.']))
+    let name = event_name(&warning.name, &format!("{:016x}", hasher.finish()));
+    match create(client, source, warning, &name).await {
+        Err(kube::Error::Api(status)) if status.code == CONFLICT => {
+            let again = json!({ "lastTimestamp": Timestamp::now().to_string() });
+            repeat(client, warning, &name, again).await
+        }
+        made => made,
+    }
+}
+
+/// Creates an Event with this name, which no other one has.
+///
+/// # Errors
+/// The API server's.
+pub async fn create(
+    client: &Client,
+    source: &Source,
+    warning: &Warning,
+    event_name: &str,
+) -> kube::Result<()> {
+    let event = event(source, warning, event_name, Timestamp::now());
+    let event = serde_json::from_value(event).map_err(kube::Error::SerdeError)?;
+    let events = events(client, warning);
+    let created = events.create(&PostParams::default(), &event).await;
+    created.map(drop)
+}
+
+/// Changes an Event that exists.
+///
+/// # Errors
+/// The API server's.
+pub async fn repeat(
+    client: &Client,
+    warning: &Warning,
+    event_name: &str,
+    changes: Value,
+) -> kube::Result<()> {
+    let (parameters, changes) = (PatchParams::default(), Patch::Merge(changes));
+    let events = events(client, warning);
+    let changed = events.patch(event_name, &parameters, &changes).await;
+    changed.map(drop)
+}
+
+fn events(client: &Client, warning: &Warning) -> Api<Event> {
+    Api::namespaced(client.clone(), place(warning))
+}
+
+/// The namespace of its Event. For an object without one it is one that always exists.
+fn place(warning: &Warning) -> &str {
+    match warning.namespace.as_str() {
+        "" => "default",
+        namespace => namespace,
+    }
+}
+
+fn event(source: &Source, warning: &Warning, name: &str, now: Timestamp) -> Value {
+    let mut about = json!({
+        "apiVersion": warning.api, "kind": warning.kind, "name": warning.name,
+    });
+    let known = [("uid", &warning.uid), ("namespace", &warning.namespace)];
+    for (field, value) in known.into_iter().filter(|(_, value)| !value.is_empty()) {
+        about[field] = value.as_str().into();
+    }
+    json!({
+        "metadata": { "name": name, "namespace": place(warning) },
+        "involvedObject": about,
+        "type": "Warning",
+        "reason": warning.reason,
+        "message": message(&warning.message),
+        "source": { "component": source.component, "host": source.host },
+        "reportingComponent": source.component,
+        "reportingInstance": source.host.as_deref().unwrap_or_default(),
+        "firstTimestamp": now.to_string(),
+        "lastTimestamp": now.to_string(),
+        "count": 1,
+    })
+}
+
+/// As much of a message as the API server accepts.
+pub fn message(text: &str) -> &str {
+    &text[..text.floor_char_boundary(LONGEST_MESSAGE)]
+}
+
+/// The name of an Event: that of its object as far as there is room, and what distinguishes it.
+pub fn event_name(object: &str, number: &str) -> String {
+    let room = object.floor_char_boundary(LONGEST_NAME - 1 - number.len());
+    let object = object[..room].trim_end_matches(['-', '.']);
+    format!("{object}.{number}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_messages_are_cut_to_what_the_api_server_takes() {
+        assert_eq!(event_name("web", "1234"), "web.1234");
+        let long = format!("{}-x", "a".repeat(247));
+        let name = event_name(&long, "1234");
+        assert_eq!(name, format!("{}.1234", "a".repeat(247)));
+        let text = format!("{}é", "x".repeat(1023));
+        assert_eq!(message(&text).len(), 1023);
+    }
+
+    #[test]
+    fn an_event_names_the_pod_by_uid_and_who_says_so() {
+        let warning = Warning {
+            api: "v1",
+            kind: "Pod",
+            namespace: "shop".into(),
+            name: "web".into(),
+            uid: "u1".into(),
+            reason: "InvalidNetworkAnnotation",
+            message: "annotation …".into(),
+        };
+        let source = Source {
+            component: "podwire",
+            host: Some("node-a".into()),
+        };
+        let json = event(&source, &warning, "web.1", Timestamp::UNIX_EPOCH);
+        assert_eq!(json["involvedObject"]["kind"], "Pod");
+        assert_eq!(json["involvedObject"]["uid"], "u1");
+        assert_eq!(json["metadata"]["namespace"], "shop");
+        assert_eq!(json["type"], "Warning");
+        assert_eq!(json["source"]["host"], "node-a");
+        assert_eq!(json["firstTimestamp"], "1970-01-01T00:00:00Z");
+        assert_eq!(json["count"], 1);
+    }
 }

@@ -23,15 +23,16 @@ use std::error::Error;
 use std::fmt;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use hyper::Request;
 use hyper::header::{AUTHORIZATION, HeaderValue};
 use kube::Client;
 use kube::client::{Body, ClientBuilder};
-use tower::BoxError;
 use tower::filter::FilterLayer;
 use tower::util::MapErrLayer;
+use tower::{BoxError, service_fn};
 
 use bounds::Bounds;
 
@@ -155,11 +156,43 @@ impl Unanswered {
     }
 }
 
-/// A client. Files are read now, and a token's file again for every request.
+/// A client. Files are read now, again after a request that got no answer, since certificates may
+/// have been replaced, and a token's file for every request.
 ///
 /// # Errors
 /// [`AccessError`].
 pub async fn client(access: &Access) -> Result<Client, AccessError> {
+    let first = connected(access).await?;
+    let namespace = first.default_namespace().to_owned();
+    let (access, current) = (access.clone(), Arc::new(Mutex::new(Some(first))));
+    let renewing = service_fn(move |request: Request<Body>| {
+        let (access, current) = (access.clone(), Arc::clone(&current));
+        async move {
+            let known = lock(&current).clone();
+            let client = match known {
+                Some(client) => client,
+                None => {
+                    let client = connected(&access).await?;
+                    lock(&current).insert(client).clone()
+                }
+            };
+            let answer = client.send(request).await;
+            if answer.is_err() {
+                *lock(&current) = None;
+            }
+            Ok::<_, BoxError>(answer?)
+        }
+    });
+    Ok(Client::new(renewing, namespace))
+}
+
+fn lock(client: &Mutex<Option<Client>>) -> MutexGuard<'_, Option<Client>> {
+    // Whoever holds it sets it, and nothing else.
+    client.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A client with what the files have now.
+pub(crate) async fn connected(access: &Access) -> Result<Client, AccessError> {
     let (mut config, token) = config(access).await?;
     // The watch retries by itself, and reports what is wrong.
     config.default_retry = false;
@@ -328,7 +361,37 @@ fn read_token(path: &Path) -> Result<String, AccessError> {
 mod tests {
     use std::net::TcpListener;
 
+    use podwire_tests::apiserver::ApiServer;
+
     use super::*;
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn after_a_failure_the_ca_s_file_is_read_again() {
+        let (server, other) = (ApiServer::start_tls(), ApiServer::start_tls());
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), other.ca()).unwrap();
+        let access = Access::Server {
+            url: server.url(),
+            ca: Some(file.path().into()),
+            token: Token::None,
+        };
+        let client = client(&access).await.unwrap();
+        let version = async || client.apiserver_version().await.map(drop);
+        let error = with_causes(&version().await.unwrap_err());
+        assert!(error.contains("certificate"), "{error}");
+        std::fs::write(file.path(), server.ca()).unwrap();
+        // The stand-in has no version to tell, but it answers.
+        let answer = version().await;
+        assert!(
+            matches!(answer, Ok(()) | Err(kube::Error::Api(_))),
+            "{answer:?}"
+        );
+        std::fs::write(file.path(), "").unwrap();
+        drop(server);
+        version().await.unwrap_err();
+        let error = with_causes(&version().await.unwrap_err());
+        assert!(error.contains(&*file.path().to_string_lossy()), "{error}");
+    }
 
     /// Its own time limit would hide it: a stopped server, or one behind a wall.
     #[tokio::test]

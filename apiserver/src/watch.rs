@@ -26,7 +26,7 @@ use tokio::time::Instant;
 
 use crate::bounds::PAGE;
 use crate::object::{Object, Reference, Unreadable, or_default, path, read};
-use crate::{Access, AccessError, brief, client};
+use crate::{Access, AccessError, brief, connected};
 pub use failure::Failure;
 use failure::{bounded, in_time};
 use pause::Pause;
@@ -52,7 +52,7 @@ pub trait Connect: Send + Sync {
 
 impl Connect for Access {
     async fn connect(&self) -> Result<Client, AccessError> {
-        client(self).await
+        connected(self).await
     }
 }
 

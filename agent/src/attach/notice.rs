@@ -4,11 +4,12 @@
 //! the sandbox's many problems, cut short and without a keyword to search for. The reasons here
 //! have one each, which stays the same across retries.
 
+use podwire_apiserver::event::Warning;
 use podwire_cni::spec::Command;
 
 use super::{Call, Error};
 use crate::ipam::pool::PoolError;
-use crate::observe::events::{Events, Report};
+use crate::observe::events::Events;
 use crate::plan::PlanError;
 use crate::pods::settings;
 use crate::pods::sources::{Missing, PodName, SourceError, Sources};
@@ -20,8 +21,11 @@ pub(super) fn report_to_owner(events: &Events, sources: &Sources, call: &Call, e
         return;
     };
     let name = PodName::of(pod);
-    events.report(Report {
-        uid: sources.uid_of(pod).or_else(|| pod.uid.clone()),
+    let uid = sources.uid_of(pod).or_else(|| pod.uid.clone());
+    events.report(Warning {
+        api: "v1",
+        kind: "Pod",
+        uid: uid.unwrap_or_default(),
         namespace: name.namespace,
         name: name.name,
         reason,

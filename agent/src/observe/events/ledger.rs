@@ -6,9 +6,8 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use podwire_apiserver::event::Warning;
 use tokio::time::Instant;
-
-use super::Report;
 
 /// How often one Event may be updated.
 const INTERVAL: Duration = Duration::from_secs(60);
@@ -76,7 +75,7 @@ impl Default for Ledger {
 }
 
 impl Ledger {
-    pub(super) fn step(&mut self, report: &Report, now: Instant) -> Step {
+    pub(super) fn step(&mut self, report: &Warning, now: Instant) -> Step {
         self.refill(now);
         let key = key(report);
         self.entries
@@ -112,7 +111,7 @@ impl Ledger {
     }
 
     /// An Event was created for a report.
-    pub(super) fn posted(&mut self, report: &Report, event: String) {
+    pub(super) fn posted(&mut self, report: &Warning, event: String) {
         if let Some(entry) = self.entries.get_mut(&key(report)) {
             entry.event = Some(event);
             entry.count = 1;
@@ -120,7 +119,7 @@ impl Ledger {
     }
 
     /// It could not be posted.
-    pub(super) fn forget(&mut self, report: &Report) {
+    pub(super) fn forget(&mut self, report: &Warning) {
         self.entries.remove(&key(report));
     }
 
@@ -146,10 +145,10 @@ impl Ledger {
 }
 
 /// Another pod of the same name has another uid, and no Event yet.
-fn key(report: &Report) -> Key {
-    let pod = match &report.uid {
-        Some(uid) => uid.clone(),
-        None => format!("{}/{}", report.namespace, report.name),
+fn key(report: &Warning) -> Key {
+    let pod = match report.uid.as_str() {
+        "" => format!("{}/{}", report.namespace, report.name),
+        uid => uid.to_owned(),
     };
     Key {
         pod,
@@ -161,11 +160,13 @@ fn key(report: &Report) -> Key {
 mod tests {
     use super::*;
 
-    fn report(pod: usize, reason: &'static str) -> Report {
-        Report {
+    fn report(pod: usize, reason: &'static str) -> Warning {
+        Warning {
+            api: "v1",
+            kind: "Pod",
             namespace: "shop".into(),
             name: format!("web-{pod}"),
-            uid: Some(format!("uid-{pod}")),
+            uid: format!("uid-{pod}"),
             reason,
             message: "why".into(),
         }

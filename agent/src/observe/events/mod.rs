@@ -12,11 +12,9 @@ use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use k8s_openapi::jiff::Timestamp;
-use kube::api::{Patch, PatchParams, PostParams};
-use kube::{Api, Client};
+use kube::Client;
+use podwire_apiserver::event::{self, Source, Warning, event_name};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
@@ -28,34 +26,15 @@ use ledger::{Ledger, Posted, Step};
 const QUEUE: usize = 128;
 /// How long the API server may take for one.
 const ANSWER_DEADLINE: Duration = Duration::from_secs(10);
-/// The longest message that the API server accepts (events.k8s.io, `note`), in bytes.
-const LONGEST_MESSAGE: usize = 1024;
-/// A name's length in Kubernetes, in bytes (RFC 1123 subdomain).
-const LONGEST_NAME: usize = 253;
 /// The reporting component of an Event.
 const COMPONENT: &str = "podwire";
 /// HTTP 404: the Event has expired, and the server has removed it.
 const NOT_FOUND: u16 = 404;
 
-/// What to report on a pod.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Report {
-    /// The pod's namespace.
-    pub namespace: String,
-    /// Its name.
-    pub name: String,
-    /// Its uid in the API.
-    pub uid: Option<String>,
-    /// Why, in one word.
-    pub reason: &'static str,
-    /// Why, in full.
-    pub message: String,
-}
-
 /// Where reports go; clones share it.
 #[derive(Debug, Clone)]
 pub struct Events {
-    queue: mpsc::Sender<Report>,
+    queue: mpsc::Sender<Warning>,
     metrics: Arc<Metrics>,
 }
 
@@ -75,7 +54,7 @@ impl Events {
     }
 
     /// Queues a report, if there is room.
-    pub fn report(&self, report: Report) {
+    pub fn report(&self, report: Warning) {
         if self.queue.try_send(report).is_err() {
             self.metrics.event(EventOutcome::Dropped);
         }
@@ -91,7 +70,7 @@ struct Reporter {
 }
 
 impl Reporter {
-    async fn run(mut self, mut reports: mpsc::Receiver<Report>) {
+    async fn run(mut self, mut reports: mpsc::Receiver<Warning>) {
         while let Some(report) = reports.recv().await {
             let outcome = match self.ledger.step(&report, Instant::now()) {
                 Step::Hold => EventOutcome::Held,
@@ -103,7 +82,7 @@ impl Reporter {
         }
     }
 
-    async fn outcome(&mut self, report: &Report, posted: Option<Posted>) -> EventOutcome {
+    async fn outcome(&mut self, report: &Warning, posted: Option<Posted>) -> EventOutcome {
         let posting = tokio::time::timeout(ANSWER_DEADLINE, self.post(report, posted));
         let problem = match posting.await {
             Ok(Ok(outcome)) => {
@@ -131,7 +110,7 @@ impl Reporter {
 
     async fn post(
         &mut self,
-        report: &Report,
+        report: &Warning,
         posted: Option<Posted>,
     ) -> Result<EventOutcome, BoxError> {
         let client = match &self.client {
@@ -141,113 +120,29 @@ impl Reporter {
                 self.client.insert(client).clone()
             }
         };
-        let api = Api::<Event>::namespaced(client, &report.namespace);
         let now = Timestamp::now();
         if let Some(posted) = &posted {
-            let patch = serde_json::json!({
+            let changes = serde_json::json!({
                 "count": posted.count,
-                "lastTimestamp": Time(now),
-                "message": message(&report.message),
+                "lastTimestamp": now.to_string(),
+                "message": event::message(&report.message),
             });
-            match api
-                .patch(&posted.event, &PatchParams::default(), &Patch::Merge(patch))
-                .await
-            {
-                Ok(_) => return Ok(EventOutcome::Counted),
+            match event::repeat(&client, report, &posted.event, changes).await {
+                Ok(()) => return Ok(EventOutcome::Counted),
                 Err(kube::Error::Api(status)) if status.code == NOT_FOUND => {}
                 Err(error) => return Err(error.into()),
             }
         }
-        let name = event_name(&report.name, now.as_nanosecond());
-        let event = event(report, &self.config.node, &name, now);
-        api.create(&PostParams::default(), &event).await?;
+        // One that no other Event has, as every other reporter makes it (client-go, tools/record).
+        let name = event_name(&report.name, &format!("{:x}", now.as_nanosecond()));
+        let source = Source {
+            component: COMPONENT,
+            host: Some(self.config.node.clone()),
+        };
+        event::create(&client, &source, report, &name).await?;
         self.ledger.posted(report, name);
         Ok(EventOutcome::Posted)
     }
 }
 
 type BoxError = Box<dyn Error + Send + Sync>;
-
-/// The Event as it is posted.
-fn event(report: &Report, node: &str, name: &str, now: Timestamp) -> Event {
-    Event {
-        metadata: ObjectMeta {
-            name: Some(name.to_owned()),
-            namespace: Some(report.namespace.clone()),
-            ..ObjectMeta::default()
-        },
-        involved_object: ObjectReference {
-            api_version: Some("v1".to_owned()),
-            kind: Some("Pod".to_owned()),
-            namespace: Some(report.namespace.clone()),
-            name: Some(report.name.clone()),
-            uid: report.uid.clone(),
-            ..ObjectReference::default()
-        },
-        type_: Some("Warning".to_owned()),
-        reason: Some(report.reason.to_owned()),
-        message: Some(message(&report.message).to_owned()),
-        source: Some(EventSource {
-            component: Some(COMPONENT.to_owned()),
-            host: Some(node.to_owned()),
-        }),
-        reporting_component: Some(COMPONENT.to_owned()),
-        reporting_instance: Some(node.to_owned()),
-        first_timestamp: Some(Time(now)),
-        last_timestamp: Some(Time(now)),
-        count: Some(1),
-        ..Event::default()
-    }
-}
-
-/// A name that no other Event has, made as every other reporter makes it (client-go, tools/record).
-fn event_name(pod: &str, nanoseconds: i128) -> String {
-    let suffix = format!(".{nanoseconds:x}");
-    let room = LONGEST_NAME - suffix.len();
-    let pod = cut(pod, room).trim_end_matches(['.', '-']);
-    format!("{pod}{suffix}")
-}
-
-fn message(text: &str) -> &str {
-    cut(text, LONGEST_MESSAGE)
-}
-
-/// At most so many bytes of it.
-fn cut(text: &str, bytes: usize) -> &str {
-    &text[..text.floor_char_boundary(bytes)]
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_and_messages_are_cut_to_what_the_api_server_takes() {
-        assert_eq!(event_name("web", 0x1234), "web.1234");
-        let long = format!("{}-x", "a".repeat(247));
-        let name = event_name(&long, 0x1234);
-        assert_eq!(name, format!("{}.1234", "a".repeat(247)));
-        let text = format!("{}é", "x".repeat(1023));
-        assert_eq!(message(&text).len(), 1023);
-    }
-
-    #[test]
-    fn an_event_names_the_pod_by_uid_and_who_says_so() {
-        let report = Report {
-            namespace: "shop".into(),
-            name: "web".into(),
-            uid: Some("u1".into()),
-            reason: "InvalidNetworkAnnotation",
-            message: "annotation …".into(),
-        };
-        let event = event(&report, "node-a", "web.1", Timestamp::UNIX_EPOCH);
-        let json = serde_json::to_value(&event).unwrap();
-        assert_eq!(json["involvedObject"]["kind"], "Pod");
-        assert_eq!(json["involvedObject"]["uid"], "u1");
-        assert_eq!(json["metadata"]["namespace"], "shop");
-        assert_eq!(json["type"], "Warning");
-        assert_eq!(json["source"]["host"], "node-a");
-        assert_eq!(json["firstTimestamp"], "1970-01-01T00:00:00Z");
-        assert_eq!(json["count"], 1);
-    }
-}
