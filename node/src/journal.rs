@@ -7,8 +7,9 @@
 //! ended, before its step began.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs::{self, File, Metadata};
 use std::io::{self, Write as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
@@ -139,7 +140,11 @@ impl Journal {
     /// Writes all entries again if somebody has removed the file, or cut it off.
     pub(crate) fn restore(&mut self) -> Result<(), JournalError> {
         let path = self.file();
-        if !self.directory.exists() {
+        // Somebody may have removed the directory that is locked, and made another one.
+        let locked = self.lock.as_ref().and_then(|lock| lock.metadata().ok());
+        let there = fs::metadata(&self.directory).ok();
+        let id = |it: Metadata| (it.dev(), it.ino());
+        if locked.map(id) != there.map(id) {
             self.lock = Some(Self::lock(
                 &self.directory,
                 FlockArg::LockExclusiveNonblock,
