@@ -4,6 +4,7 @@
 //! It reaches the nodes by `pods/exec`, with the operator's own rights: the tools of podwire's own
 //! pods answer, no port is opened and no account is made. What could not be asked counts as wrong.
 
+mod connectivity;
 mod exec;
 mod objects;
 mod status;
@@ -21,6 +22,7 @@ use podwire_daemon::output::{Format, show};
 use podwire_daemon::settings::{ServerArgs, SettingsError};
 
 use crate::run::{kubeconfig, name_of};
+pub use connectivity::ConnectivityArgs;
 use exec::Cluster;
 pub use sysdump::SysdumpArgs;
 pub use trace::TraceArgs;
@@ -52,6 +54,8 @@ pub struct Arguments {
 enum Command {
     /// Show each node's agent, node role, ovn-controller and versions, and what is wrong
     Status(status::StatusArgs),
+    /// Try every kind of path between nodes, pods and services, with pods that it makes for this
+    Connectivity(Box<ConnectivityArgs>),
     /// Follow a packet from one pod to another, over all nodes on its way
     Trace(TraceArgs),
     /// Collect the state of all nodes and of the controllers into one file, for support
@@ -125,6 +129,7 @@ pub fn arguments(mut given: impl Iterator<Item = OsString>) -> Option<Vec<OsStri
 pub async fn run(arguments: Arguments) -> ExitCode {
     let done = match arguments.command {
         Command::Status(arguments) => arguments.run().await,
+        Command::Connectivity(arguments) => arguments.run().await,
         Command::Trace(arguments) => arguments.run().await,
         Command::Sysdump(arguments) => arguments.run().await,
     };

@@ -9,6 +9,7 @@
 mod bundle;
 mod check;
 mod client;
+mod connectivity;
 mod doctor;
 mod exit;
 mod gc;
@@ -56,6 +57,9 @@ pub enum Tool {
     Bundle(Box<bundle::BundleArgs>),
     /// Show the versions of podwire, the running agent and Open vSwitch
     Version(version::VersionArgs),
+    /// One end of a path that kubectl podwire connectivity tries
+    #[command(hide = true)]
+    Connectivity(connectivity::ConnectivityArgs),
     /// Write a completion script for a shell
     Completions(help::CompletionsArgs),
     /// Write the manual pages
@@ -95,6 +99,7 @@ fn asynchronously(tool: Tool) -> Result<Exit, ToolError> {
             Tool::Check(arguments) => arguments.run().await,
             Tool::Gc(arguments) => arguments.run().await,
             Tool::Doctor(arguments) => arguments.run().await,
+            Tool::Connectivity(arguments) => arguments.run().await,
             Tool::Completions(_) | Tool::Man(_) => Ok(Exit::Well),
         }
     })

@@ -29,6 +29,8 @@ pub(super) struct OwnPod {
     /// Empty as long as it has none.
     pub(super) node: String,
     pub(super) part: Part,
+    /// That of its program.
+    pub(super) image: Option<String>,
     /// Why it can't be asked; None if it runs.
     pub(super) away: Option<String>,
 }
@@ -172,8 +174,12 @@ fn own_pod(pod: Pod) -> Option<OwnPod> {
         (None, None, "Running") => None,
         (None, None, phase) => Some(format!("pod {name} is {phase}")),
     };
+    let spec = pod.spec.unwrap_or_default();
+    let mut containers = spec.containers.into_iter();
+    let container = containers.find(|it| it.name == part.container());
     Some(OwnPod {
-        node: pod.spec.and_then(|it| it.node_name).unwrap_or_default(),
+        node: spec.node_name.unwrap_or_default(),
+        image: container.and_then(|it| it.image),
         name,
         part,
         away,

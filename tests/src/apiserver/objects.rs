@@ -18,7 +18,7 @@ pub(super) struct Target {
 }
 
 /// The resources that there are, each with the kind and the API version of its objects.
-const RESOURCES: [(&str, &str, &str); 13] = [
+const RESOURCES: [(&str, &str, &str); 14] = [
     ("pods", "Pod", "v1"),
     ("nodes", "Node", "v1"),
     ("services", "Service", "v1"),
@@ -52,6 +52,7 @@ const RESOURCES: [(&str, &str, &str); 13] = [
     ),
     ("leases", "Lease", "coordination.k8s.io/v1"),
     ("configmaps", "ConfigMap", "v1"),
+    ("serviceaccounts", "ServiceAccount", "v1"),
 ];
 
 impl Target {
@@ -161,6 +162,9 @@ pub(super) fn serve(target: &Target, request: &Request, state: &mut State) -> Va
         }
         _ => return status(400, "BadRequest", "no such request"),
     };
+    if method == "POST" && object["metadata"]["uid"].is_null() {
+        object["metadata"]["uid"] = format!("uid-{}-of-{name}", state.store.version()).into();
+    }
     let (kind, version) = target.kind();
     object["kind"] = kind.into();
     object["apiVersion"] = version.into();

@@ -79,18 +79,36 @@ impl OvnNode {
     pub fn wired(&self, server: &ApiServer, name: &str, app: &str) -> (Pod<'_>, Vec<IpAddr>) {
         let pod = self.pod(name);
         server.apply(self.labelled(&pod, app));
-        let is_there = |pod: &Value| pod["metadata"]["annotations"][NETWORKS].is_string();
-        let object = server.await_object(("Pod", &pod.namespace, name), is_there);
-        let entry = object["metadata"]["annotations"][NETWORKS].as_str();
-        let entry: Value = serde_json::from_str(entry.unwrap_or_default()).unwrap_or_default();
-        let entry = &entry["default"];
-        let addresses = entry["ip_addresses"].as_array().into_iter().flatten();
-        let address = |it: &Value| it.as_str()?.split('/').next()?.parse().ok();
-        let addresses = addresses.filter_map(address).collect();
-        let pod = pod.on_default_network(entry);
-        pod.add().success();
-        (pod, addresses)
+        wired(server, pod)
     }
+
+    /// As there, of a pod that the API has already: its namespace, its name and its uid.
+    #[track_caller]
+    pub fn wired_as(
+        &self,
+        server: &ApiServer,
+        (namespace, name, uid): (&str, &str, &str),
+    ) -> (Pod<'_>, Vec<IpAddr>) {
+        let mut pod = self.pod(name);
+        pod.namespace = namespace.to_owned();
+        pod.uid = uid.to_owned();
+        wired(server, pod)
+    }
+}
+
+#[track_caller]
+fn wired<'node>(server: &ApiServer, pod: Pod<'node>) -> (Pod<'node>, Vec<IpAddr>) {
+    let is_there = |pod: &Value| pod["metadata"]["annotations"][NETWORKS].is_string();
+    let object = server.await_object(("Pod", &pod.namespace, &pod.name), is_there);
+    let entry = object["metadata"]["annotations"][NETWORKS].as_str();
+    let entry: Value = serde_json::from_str(entry.unwrap_or_default()).unwrap_or_default();
+    let entry = &entry["default"];
+    let addresses = entry["ip_addresses"].as_array().into_iter().flatten();
+    let address = |it: &Value| it.as_str()?.split('/').next()?.parse().ok();
+    let addresses = addresses.filter_map(address).collect();
+    let pod = pod.on_default_network(entry);
+    pod.add().success();
+    (pod, addresses)
 }
 
 /// What a Node says of its door.

@@ -1,0 +1,480 @@
+//! `kubectl podwire connectivity`: pods on every node try every kind of path, and all of it is
+//! removed again.
+
+mod objects;
+mod report;
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use futures_util::stream::iter;
+use k8s_openapi::api::core::v1::{Namespace, Pod, Service, ServiceAccount};
+use k8s_openapi::api::networking::v1::NetworkPolicy;
+use k8s_openapi::jiff::Timestamp;
+use kube::Api;
+use kube::api::{DeleteParams, ListParams, PostParams, WatchEvent, WatchParams};
+use podwire_daemon::output::OutputArgs;
+use podwire_daemon::process;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use tokio::time::{Instant, timeout_at};
+
+use super::exec::{Cluster, said};
+use super::objects::Part;
+use super::{Common, Failure, print};
+use objects::{CONTAINER, End, NAME, Role, SERVICE_PORT};
+use report::{Attempt, Report};
+
+/// Nodes that are asked at once.
+const AT_ONCE: usize = 16;
+/// To so many other nodes each node tries its paths; in a larger cluster the next ones by name.
+const NEIGHBOURS: usize = 3;
+/// How often a path that fails is tried: what has just been made may not be everywhere yet.
+const ROUNDS: usize = 4;
+/// The age at which another test's namespace was left behind, in seconds.
+const LEFT_BEHIND: i64 = 900;
+/// How long what was made has to be accepted for removal.
+const REMOVAL: Duration = Duration::from_secs(10);
+
+/// The flags of `kubectl podwire connectivity`.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "It makes the namespace podwire-connectivity-TIME with two small pods on every \
+                  node, of the agent's own image, a service and a network policy, and removes it \
+                  at the end, also when it is interrupted."
+)]
+pub struct ConnectivityArgs {
+    /// Also write the results as JUnit's XML
+    #[arg(long, value_name = "FILE")]
+    junit: Option<PathBuf>,
+    /// An address outside of the cluster that pods should reach by TCP: ADDRESS:PORT
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    external: Option<SocketAddr>,
+    /// How many seconds all of it has
+    #[arg(long, value_name = "SECONDS", default_value = "60")]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..))]
+    deadline: u16,
+    #[command(flatten)]
+    output: OutputArgs,
+    #[command(flatten)]
+    common: Common,
+}
+
+/// What one client tries.
+#[derive(Debug, Clone)]
+struct Try {
+    path: &'static str,
+    to: String,
+    family: Option<&'static str>,
+    protocol: &'static str,
+    /// As `podwire connectivity probe` takes it.
+    target: String,
+    /// Whether it should be reached.
+    should: bool,
+}
+
+/// The ends, with their addresses.
+type Ends = BTreeMap<String, (End, Vec<IpAddr>)>;
+
+impl ConnectivityArgs {
+    pub(super) async fn run(self) -> Result<bool, Failure> {
+        let shutdown = process::asked_to_end().map_err(Failure::Output)?;
+        let cluster = self.common.cluster().await?;
+        let seconds = Timestamp::now().as_second();
+        let namespace = format!("{}-{seconds}", objects::LABEL);
+        let test = Cluster {
+            client: cluster.client.clone(),
+            server: cluster.server.clone(),
+            namespace,
+            limit: cluster.limit,
+        };
+        remove_left_behind(&cluster, seconds).await?;
+        let deadline = Instant::now() + Duration::from_secs(self.deadline.into());
+        let tested = tokio::select! {
+            tested = timeout_at(deadline, self.test(&cluster, &test)) => {
+                tested.unwrap_or_else(|_| {
+                    let seconds = self.deadline;
+                    let late = format!("it has not ended within {seconds} s (--deadline)");
+                    Err(Failure::Unknown(late))
+                })
+            }
+            () = shutdown => Err(Failure::Unknown("interrupted".to_owned())),
+        };
+        let removed = remove(&test).await;
+        let report = tested?;
+        print(self.output.output, &report, || report.to_string())?;
+        if let Some(path) = &self.junit {
+            let written = std::fs::write(path, report.junit());
+            written.map_err(|source| Failure::File {
+                path: path.display().to_string(),
+                source,
+            })?;
+        }
+        removed?;
+        Ok(report.is_well)
+    }
+
+    async fn test(&self, cluster: &Cluster, test: &Cluster) -> Result<Report, Failure> {
+        let mut not_tried = Vec::new();
+        let mut nodes = Vec::new();
+        for node in cluster.nodes().await? {
+            match node.unready {
+                None => nodes.push(node.name),
+                Some(why) => not_tried.push(format!("node {}: {why}", node.name)),
+            }
+        }
+        let own = cluster.own_pods().await?;
+        let agent = own.iter().find(|pod| pod.part == Part::Agent);
+        let image = agent.and_then(|pod| pod.image.clone()).ok_or_else(|| {
+            let namespace = &cluster.namespace;
+            let none = format!(
+                "no pod of podwire's agent in namespace {namespace}: the test's pods \
+                                are of its image"
+            );
+            Failure::Unknown(none)
+        })?;
+        let has_policies = own.iter().any(|pod| pod.part == Part::Controller);
+        if !has_policies {
+            not_tried.push("policies: no podwire-controller".to_owned());
+        }
+        let wanted = objects::ends(&nodes, has_policies);
+        make(test, &wanted, &image, has_policies).await?;
+        let ends = running(test, wanted, self.deadline / 2).await?;
+        let services = api::<Service>(test);
+        let service = cluster.answered(services.get(NAME)).await?;
+        let dns = Api::<Service>::namespaced(cluster.client.clone(), "kube-system");
+        let has_dns = cluster.answered(dns.get_opt("kube-dns")).await?.is_some();
+        if !has_dns {
+            not_tried.push("DNS: no service kube-system/kube-dns".to_owned());
+        }
+        let plan = |end: &End| self.tries(end, &nodes, &ends, &service, has_dns);
+        let clients = ends.values().map(|(end, _)| (end, plan(end)));
+        let clients = clients.filter(|(_, tries)| !tries.is_empty());
+        let asked = clients.map(|(end, tries)| attempts(test, end, tries));
+        let attempts: Vec<Vec<Attempt>> = iter(asked).buffered(AT_ONCE).collect().await;
+        let attempts: Vec<Attempt> = attempts.into_iter().flatten().collect();
+        let is_well = !nodes.is_empty()
+            && attempts.iter().all(|it| it.is_well)
+            && not_tried.iter().all(|it| !it.starts_with("node "));
+        Ok(Report {
+            is_well,
+            attempts,
+            not_tried,
+        })
+    }
+
+    /// What an end tries.
+    fn tries(
+        &self,
+        client: &End,
+        nodes: &[String],
+        ends: &Ends,
+        service: &Service,
+        has_dns: bool,
+    ) -> Vec<Try> {
+        let mut tries = Vec::new();
+        let mut try_end = |path, name: &str, protocols: &[&'static str], should| {
+            if let Some((end, addresses)) = ends.get(name) {
+                // By UDP a node answers from the address that its route has, not from the one that
+                // was asked.
+                let protocols = match end.role {
+                    Role::Host => &protocols[..1],
+                    _ => protocols,
+                };
+                for (&address, &protocol) in addresses
+                    .iter()
+                    .flat_map(|address| protocols.iter().map(move |it| (address, it)))
+                {
+                    let to = SocketAddr::new(address, end.port());
+                    tries.push(Try::of(path, protocol, name.to_owned(), to, should));
+                }
+            }
+        };
+        const BOTH: [&str; 2] = ["TCP", "UDP"];
+        let is_pod = match client.role {
+            Role::Pod { is_friend } => {
+                if is_friend {
+                    try_end("pod to a pod of its node", "stranger", &BOTH, true);
+                    try_end("pod that a policy lets pass", "guarded", &["TCP"], true);
+                }
+                true
+            }
+            Role::Host => false,
+            Role::Stranger => {
+                try_end("pod that a policy refuses", "guarded", &BOTH, false);
+                return tries;
+            }
+            Role::Guarded => return tries,
+        };
+        let own = nodes
+            .iter()
+            .position(|node| *node == client.node)
+            .unwrap_or_default();
+        let others = (1..nodes.len())
+            .take(NEIGHBOURS)
+            .map(|step| (own + step) % nodes.len());
+        let others: Vec<usize> = others.collect();
+        let choose = |of_pod, of_node| if is_pod { of_pod } else { of_node };
+        try_end(
+            choose("pod to its node", "node to its pod"),
+            &format!("{}-{own}", choose("node", "pod")),
+            &BOTH,
+            true,
+        );
+        for other in &others {
+            let path = choose("pod to another node's pod", "node to another node's pod");
+            try_end(path, &format!("pod-{other}"), &BOTH, true);
+            let path = choose("pod to another node", "node to another node");
+            try_end(path, &format!("node-{other}"), &BOTH, true);
+        }
+        let spec = service.spec.clone().unwrap_or_default();
+        for address in spec
+            .cluster_ips
+            .iter()
+            .flatten()
+            .filter_map(|it| it.parse().ok())
+        {
+            let path = choose("pod to a service", "node to a service");
+            for protocol in BOTH {
+                let to = SocketAddr::new(address, SERVICE_PORT);
+                tries.push(Try::of(path, protocol, "the service".to_owned(), to, true));
+            }
+        }
+        let ports = spec.ports.iter().flatten();
+        let ports = ports.filter_map(|it| Some((it.protocol.as_deref()?, it.node_port?)));
+        let path = choose("pod to a node port", "node to a node port");
+        for (protocol, port) in ports {
+            let protocol = if protocol == "UDP" { "UDP" } else { "TCP" };
+            for number in std::iter::once(&own).chain(&others) {
+                let name = format!("node-{number}");
+                let addresses = ends.get(&name).map(|(_, addresses)| addresses);
+                for address in addresses.into_iter().flatten() {
+                    let to = SocketAddr::new(*address, u16::try_from(port).unwrap_or_default());
+                    tries.push(Try::of(path, protocol, name.clone(), to, true));
+                }
+            }
+        }
+        if is_pod && has_dns {
+            let name = "kubernetes.default.svc";
+            tries.push(Try {
+                path: "pod to DNS",
+                to: name.to_owned(),
+                family: None,
+                protocol: "DNS",
+                target: format!("dns:{name}"),
+                should: true,
+            });
+        }
+        if let (true, Some(to)) = (is_pod, self.external) {
+            tries.push(Try::of(
+                "pod to the outside",
+                "TCP",
+                to.to_string(),
+                to,
+                true,
+            ));
+        }
+        tries
+    }
+}
+
+impl Try {
+    fn of(
+        path: &'static str,
+        protocol: &'static str,
+        to: String,
+        address: SocketAddr,
+        should: bool,
+    ) -> Self {
+        Self {
+            path,
+            to,
+            family: Some(if address.is_ipv4() { "IPv4" } else { "IPv6" }),
+            protocol,
+            target: format!("{}:{address}", protocol.to_lowercase()),
+            should,
+        }
+    }
+}
+
+/// What came of an end's tries. What fails is tried again: a policy or a service that has just been
+/// made is not on every node at once. What should fail is tried once.
+async fn attempts(test: &Cluster, client: &End, tries: Vec<Try>) -> Vec<Attempt> {
+    let mut results: Vec<Option<Attempt>> = vec![None; tries.len()];
+    for _ in 0..ROUNDS {
+        let is_open = |at: &usize| results[*at].as_ref().is_none_or(|it| !it.is_well);
+        let open: Vec<usize> = (0..tries.len()).filter(is_open).collect();
+        if open.is_empty() {
+            break;
+        }
+        let mut command = vec!["/usr/bin/podwire", "connectivity", "probe"];
+        command.extend(open.iter().map(|at| tries[*at].target.as_str()));
+        let answer = test.ask(&client.name, CONTAINER, &command).await;
+        for (number, at) in open.into_iter().enumerate() {
+            let tried = answer.as_ref().map(|answer| &answer[number]);
+            results[at] = Some(attempt(client, &tries[at], tried));
+        }
+    }
+    results.into_iter().flatten().collect()
+}
+
+fn attempt(client: &End, tried: &Try, answer: Result<&Value, &String>) -> Attempt {
+    let (is_reached, micros, problem) = match answer {
+        Ok(answer) => (
+            answer["isReached"].as_bool(),
+            answer["micros"].as_u64(),
+            answer["problem"].as_str().map(str::to_owned),
+        ),
+        Err(why) => (None, None, Some(why.clone())),
+    };
+    let is_well = is_reached == Some(tried.should);
+    Attempt {
+        path: tried.path,
+        from: client.name.clone(),
+        to: tried.to.clone(),
+        family: tried.family,
+        protocol: tried.protocol,
+        is_well,
+        micros: micros.filter(|_| is_reached == Some(true)),
+        problem: match (is_reached, tried.should) {
+            (Some(true), false) => Some("it is reached".to_owned()),
+            (Some(false), false) => None,
+            _ => problem,
+        },
+    }
+}
+
+fn api<K>(test: &Cluster) -> Api<K>
+where
+    K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope, DynamicType = ()>,
+{
+    Api::namespaced(test.client.clone(), &test.namespace)
+}
+
+async fn create<K>(test: &Cluster, api: &Api<K>, object: Value) -> Result<(), Failure>
+where
+    K: Clone + DeserializeOwned + Serialize + Debug,
+{
+    let object = serde_json::from_value(object);
+    let object: K = object.map_err(|error| Failure::Unknown(error.to_string()))?;
+    let how = PostParams::default();
+    test.answered(api.create(&how, &object)).await.map(drop)
+}
+
+async fn make(
+    test: &Cluster,
+    ends: &[End],
+    image: &str,
+    has_policies: bool,
+) -> Result<(), Failure> {
+    let namespaces: Api<Namespace> = Api::all(test.client.clone());
+    create(test, &namespaces, objects::namespace(&test.namespace)).await?;
+    create(test, &api::<ServiceAccount>(test), objects::account()).await?;
+    if has_policies {
+        create(test, &api::<NetworkPolicy>(test), objects::policy()).await?;
+    }
+    create(test, &api::<Service>(test), objects::service()).await?;
+    let pods = api::<Pod>(test);
+    let made = ends
+        .iter()
+        .map(|end| create(test, &pods, end.object(image)));
+    let made: Vec<Result<(), Failure>> = iter(made).buffered(AT_ONCE).collect().await;
+    made.into_iter().collect()
+}
+
+/// Waits until all ends run.
+async fn running(test: &Cluster, wanted: Vec<End>, seconds: u16) -> Result<Ends, Failure> {
+    let pods = api::<Pod>(test);
+    let mut missing: BTreeMap<String, End> = wanted
+        .into_iter()
+        .map(|end| (end.name.clone(), end))
+        .collect();
+    let mut ends = Ends::new();
+    let mut why = BTreeMap::new();
+    let deadline = Instant::now() + Duration::from_secs(seconds.into());
+    let late = |missing: &BTreeMap<String, End>, why: &BTreeMap<String, String>| {
+        let waiting = missing.values().map(|end| {
+            let why = why
+                .get(&end.name)
+                .map_or("no kubelet has seen it", String::as_str);
+            format!("{} on {}: {why}", end.name, end.node)
+        });
+        let waiting = waiting.collect::<Vec<_>>().join("; ");
+        let what = format!("not running in {seconds} s, half of --deadline: {waiting}");
+        Failure::Unknown(what)
+    };
+    while !missing.is_empty() {
+        let watch = WatchParams::default().timeout(60);
+        let events = test.answered(pods.watch(&watch, "0")).await?;
+        let mut events = std::pin::pin!(events);
+        while !missing.is_empty() {
+            let Ok(event) = timeout_at(deadline, events.next()).await else {
+                return Err(late(&missing, &why));
+            };
+            let pod = match event {
+                None => break,
+                Some(Ok(WatchEvent::Added(pod) | WatchEvent::Modified(pod))) => pod,
+                Some(Ok(_)) => continue,
+                Some(Err(error)) => {
+                    return Err(Failure::Server {
+                        server: test.server.clone(),
+                        problem: said(&error),
+                    });
+                }
+            };
+            let name = pod.metadata.name.clone().unwrap_or_default();
+            let addresses = objects::addresses(&pod).map_err(Failure::Unknown)?;
+            if addresses.is_empty() {
+                why.insert(name, objects::waits(&pod));
+            } else if let Some(end) = missing.remove(&name) {
+                ends.insert(name, (end, addresses));
+            }
+        }
+    }
+    Ok(ends)
+}
+
+/// Removes the test's namespace, and with it everything in it.
+async fn remove(test: &Cluster) -> Result<(), Failure> {
+    let namespaces: Api<Namespace> = Api::all(test.client.clone());
+    let how = DeleteParams::default();
+    let removal = namespaces.delete(&test.namespace, &how);
+    let removed = tokio::time::timeout(REMOVAL, removal).await;
+    let problem = match removed {
+        Ok(Ok(_)) => return Ok(()),
+        Ok(Err(kube::Error::Api(status))) if status.code == 404 => return Ok(()),
+        Ok(Err(error)) => said(&error),
+        Err(_) => format!("no answer within {} s", REMOVAL.as_secs()),
+    };
+    let namespace = &test.namespace;
+    let what = format!("{problem}; remove what is left by kubectl delete namespace {namespace}");
+    Err(Failure::Unknown(what))
+}
+
+/// Removes namespaces of tests that were killed.
+async fn remove_left_behind(cluster: &Cluster, now: i64) -> Result<(), Failure> {
+    let namespaces: Api<Namespace> = Api::all(cluster.client.clone());
+    let label = format!("app.kubernetes.io/name={}", objects::LABEL);
+    let (wanted, how) = (
+        ListParams::default().labels(&label),
+        DeleteParams::default(),
+    );
+    for namespace in cluster.answered(namespaces.list(&wanted)).await? {
+        let metadata = namespace.metadata;
+        let labels = metadata.labels.unwrap_or_default();
+        let is_own = labels
+            .get("app.kubernetes.io/name")
+            .is_some_and(|it| it == objects::LABEL);
+        let made = metadata.creation_timestamp.map(|it| it.0.as_second());
+        let name = metadata.name.unwrap_or_default();
+        if is_own && made.is_some_and(|made| now - made > LEFT_BEHIND) {
+            cluster.answered(namespaces.delete(&name, &how)).await?;
+        }
+    }
+    Ok(())
+}
