@@ -5,9 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use podwire_tests::apiserver::{self, ApiServer};
+use podwire_tests::process::finish;
 use podwire_tests::scrape::Scrape;
 use podwire_tests::{Agent, AgentOptions, TestNode, conf};
 use serde_json::{Value, json};
@@ -350,6 +353,24 @@ fn the_alerts_ask_for_series_that_are_there_and_say_what_to_do() {
             "{name} in docs/metrics.md"
         );
     }
+}
+
+#[test]
+fn each_alert_fires_for_what_it_is_for_and_none_on_a_day_on_which_all_is_well() {
+    let directory = repository().join("deploy/prometheus");
+    let read = |file: &str| std::fs::read_to_string(directory.join(file)).unwrap();
+    let (rules, cases) = (read("podwire.rules.yml"), read("podwire.rules.test.yml"));
+    for alert in rules.split("- alert: ").skip(1) {
+        let name = alert.lines().next().unwrap();
+        let case = format!("alertname=\"{name}\"");
+        assert!(cases.contains(&case), "no series make {name} fire");
+    }
+    let mut promtool = Command::new("promtool");
+    promtool
+        .args(["test", "rules", "podwire.rules.test.yml"])
+        .current_dir(&directory);
+    let done = finish(promtool, b"", Duration::from_secs(60)).unwrap();
+    assert!(done.status.success(), "{}{}", done.stdout, done.stderr);
 }
 
 #[test]
