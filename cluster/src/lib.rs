@@ -6,6 +6,7 @@ pub mod address;
 pub mod annotations;
 pub mod api;
 pub mod claims;
+pub mod gateway;
 pub mod networks;
 mod selector;
 mod selectors;

@@ -30,6 +30,7 @@ pub enum Table {
     GatewayChassis,
     StaticRoute,
     RouterPolicy,
+    Nat,
     LoadBalancer,
     LoadBalancerGroup,
     PortGroup,
@@ -41,7 +42,7 @@ pub enum Table {
 
 impl Table {
     /// All of them.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::LogicalSwitch,
         Self::LogicalSwitchPort,
         Self::LogicalRouter,
@@ -49,6 +50,7 @@ impl Table {
         Self::GatewayChassis,
         Self::StaticRoute,
         Self::RouterPolicy,
+        Self::Nat,
         Self::LoadBalancer,
         Self::LoadBalancerGroup,
         Self::PortGroup,
@@ -134,6 +136,7 @@ impl Table {
                     "ports",
                     "static_routes",
                     "policies",
+                    "nat",
                     "options",
                     "copp",
                     "external_ids",
@@ -144,6 +147,7 @@ impl Table {
                     Index::Column("ports"),
                     Index::Column("static_routes"),
                     Index::Column("policies"),
+                    Index::Column("nat"),
                 ],
             ),
             Self::LogicalRouterPort => (
@@ -158,12 +162,23 @@ impl Table {
             ),
             Self::StaticRoute => (
                 "Logical_Router_Static_Route",
-                &["ip_prefix", "nexthop", "policy", "external_ids"],
+                &[
+                    "ip_prefix",
+                    "nexthop",
+                    "output_port",
+                    "policy",
+                    "external_ids",
+                ],
                 &[BY_KEY],
             ),
             Self::RouterPolicy => (
                 "Logical_Router_Policy",
                 &["priority", "match", "action", "nexthops", "external_ids"],
+                &[BY_KEY],
+            ),
+            Self::Nat => (
+                "NAT",
+                &["type", "external_ip", "logical_ip", "external_ids"],
                 &[BY_KEY],
             ),
             Self::LoadBalancer => (

@@ -7,7 +7,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 
 use super::error::OpenFlowError;
-use super::flow::FlowMod;
+use super::flow::{Cookie, FlowMod};
 use super::wire::{Answer, Refusal, Session};
 
 /// Where ovs-vswitchd listens for the OpenFlow clients of a bridge, whether or not the bridge has a
@@ -84,6 +84,24 @@ impl Connection {
             match self.answer().await? {
                 Answer::Committed { request } if request == bundle => return Ok(()),
                 Answer::Refused { request, refusal } if request > barrier => {
+                    return Err(self.refused(refusal));
+                }
+                Answer::Removed { cookie } => self.removed.push(cookie),
+                _ => {}
+            }
+        }
+    }
+
+    /// How many flows have this cookie, in all tables.
+    ///
+    /// # Errors
+    /// As those of [`Self::commit`].
+    pub async fn count(&mut self, cookie: Cookie) -> Result<u32, OpenFlowError> {
+        let asked = self.session.count(cookie);
+        loop {
+            match self.answer().await? {
+                Answer::Count { request, flows } if request == asked => return Ok(flows),
+                Answer::Refused { request, refusal } if request == asked => {
                     return Err(self.refused(refusal));
                 }
                 Answer::Removed { cookie } => self.removed.push(cookie),

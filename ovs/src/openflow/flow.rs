@@ -47,6 +47,8 @@ pub enum Field {
     Ipv4Src(Ipv4Addr),
     /// Its IPv4 destination.
     Ipv4Dst(Ipv4Addr),
+    /// Its TCP destination port; with [`Field::IpProto`].
+    TcpDst(u16),
     /// Its UDP source port; with [`Field::IpProto`].
     UdpSrc(u16),
     /// Its UDP destination port.
@@ -74,7 +76,18 @@ pub enum Field {
     NdSll(MacBytes),
     /// The target link-layer address of an advertisement; all zero when it has none.
     NdTll(MacBytes),
+    /// Connection tracking says all of this of it (`CT_*`, ovs-fields(7), ct_state).
+    CtState(u32),
+    /// The mark of its connection.
+    CtMark(u32),
 }
+
+/// Connection tracking has seen the packet.
+pub const CT_TRACKED: u32 = 0x20;
+/// Its connection is established.
+pub const CT_ESTABLISHED: u32 = 0x02;
+/// It is about a connection, as an ICMP error is.
+pub const CT_RELATED: u32 = 0x04;
 
 /// What happens to a packet.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -87,6 +100,22 @@ pub enum Action {
     Output(PortNumber),
     /// It is sent out of each of these ports; one flow has room for 4,000.
     OutputToAll(Vec<PortNumber>),
+    /// Connection tracking looks at it in this zone, and then the table decides.
+    Track {
+        /// The zone.
+        zone: u16,
+        /// The table.
+        table: u8,
+    },
+    /// Its connection is kept, with a mark, and it is sent out of a port.
+    Commit {
+        /// The zone.
+        zone: u16,
+        /// The connection's mark.
+        mark: u32,
+        /// The port.
+        then: PortNumber,
+    },
 }
 
 /// A flow entry.
@@ -115,6 +144,18 @@ pub enum FlowMod {
     Add(Flow),
     /// Deletes every flow with this cookie, in all tables.
     Delete(Cookie),
+}
+
+/// The body of OFPMP_AGGREGATE (§7.3.5.3) about the flows with this cookie.
+pub(super) fn encode_aggregate(cookie: Cookie, out: &mut Vec<u8>) {
+    out.extend([0, 2, 0, 0, 0, 0, 0, 0]);
+    out.extend([0xff, 0, 0, 0]);
+    // Whatever port and group they send to.
+    out.extend([0xff; 8]);
+    out.extend([0; 4]);
+    out.extend(cookie.value.to_be_bytes());
+    out.extend(cookie.mask.to_be_bytes());
+    encode_match(&[], out);
 }
 
 /// OFPT_FLOW_MOD.
@@ -174,6 +215,9 @@ fn encode_match(fields: &[Field], out: &mut Vec<u8>) {
     out.resize(start + usize::from(length).next_multiple_of(8), 0);
 }
 
+/// Its number in OXM class 1, which is Nicira's (NXM_NX_CT_MARK in Open vSwitch's meta-flow.h).
+const CT_MARK: u8 = 107;
+
 impl Field {
     fn encode(self, out: &mut Vec<u8>) {
         /// OFPXMC_OPENFLOW_BASIC.
@@ -192,6 +236,7 @@ impl Field {
             Self::IpProto(protocol) => put(10, &[protocol]),
             Self::Ipv4Src(ip) => put(11, &ip.octets()),
             Self::Ipv4Dst(ip) => put(12, &ip.octets()),
+            Self::TcpDst(port) => put(14, &port.to_be_bytes()),
             Self::UdpSrc(port) => put(15, &port.to_be_bytes()),
             Self::UdpDst(port) => put(16, &port.to_be_bytes()),
             Self::Icmpv4Type(kind) => put(19, &[kind]),
@@ -205,6 +250,16 @@ impl Field {
             Self::NdTarget(ip) => put(31, &ip.octets()),
             Self::NdSll(mac) => put(32, &mac),
             Self::NdTll(mac) => put(33, &mac),
+            Self::CtState(all) => {
+                // The mask: of the other bits nothing is said.
+                out.extend([0, 1, 105 << 1 | 1, 8]);
+                out.extend(all.to_be_bytes());
+                out.extend(all.to_be_bytes());
+            }
+            Self::CtMark(mark) => {
+                out.extend([0, 1, CT_MARK << 1, 4]);
+                out.extend(mark.to_be_bytes());
+            }
         }
     }
 }
@@ -218,16 +273,54 @@ impl Action {
             Self::Goto(table) => return out.extend([0, 1, 0, 8, *table, 0, 0, 0]),
             Self::Output(port) => std::slice::from_ref(port),
             Self::OutputToAll(ports) => ports,
+            Self::Track { zone, table } => {
+                apply(24, out);
+                return track(24, false, *zone, *table, out);
+            }
+            Self::Commit { zone, mark, then } => {
+                // OFPAT_SET_FIELD of 16 bytes, padded.
+                apply(24 + 16 + 16, out);
+                track(24 + 16, true, *zone, NO_TABLE, out);
+                out.extend([0, 25, 0, 16, 0, 1, CT_MARK << 1, 4]);
+                out.extend(mark.to_be_bytes());
+                out.extend([0; 4]);
+                return output(*then, out);
+            }
         };
-        // OFPIT_APPLY_ACTIONS with OFPAT_OUTPUTs of 16 bytes.
-        let length = (8 + 16 * ports.len()) as u16;
-        out.extend([0, 4]);
-        out.extend(length.to_be_bytes());
-        out.extend([0; 4]);
+        apply(16 * ports.len(), out);
         for port in ports {
-            out.extend([0, 0, 0, 16]);
-            out.extend(port.0.to_be_bytes());
-            out.extend([0; 8]);
+            output(*port, out);
         }
     }
+}
+
+/// OFPIT_APPLY_ACTIONS with actions of so many bytes.
+fn apply(length: usize, out: &mut Vec<u8>) {
+    out.extend([0, 4]);
+    out.extend(((8 + length) as u16).to_be_bytes());
+    out.extend([0; 4]);
+}
+
+/// OFPAT_OUTPUT, of 16 bytes.
+fn output(port: PortNumber, out: &mut Vec<u8>) {
+    out.extend([0, 0, 0, 16]);
+    out.extend(port.0.to_be_bytes());
+    out.extend([0; 8]);
+}
+
+/// NX_CT_RECIRC_NONE.
+const NO_TABLE: u8 = 0xff;
+
+/// The head of an NXAST_CT (`struct nx_action_conntrack` in Open vSwitch's ofp-actions.c), 24 bytes
+/// of so many.
+fn track(length: u16, commits: bool, zone: u16, table: u8, out: &mut Vec<u8>) {
+    out.extend([0xff, 0xff]);
+    out.extend(length.to_be_bytes());
+    // NX_VENDOR_ID, and the subtype.
+    out.extend([0, 0, 0x23, 0x20, 0, 35]);
+    out.extend(u16::from(commits).to_be_bytes());
+    // The zone is a number, and no field.
+    out.extend([0; 4]);
+    out.extend(zone.to_be_bytes());
+    out.extend([table, 0, 0, 0, 0, 0]);
 }

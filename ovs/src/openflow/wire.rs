@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::flow::{FLOW_MOD, FlowMod};
+use super::flow::{Cookie, FLOW_MOD, FlowMod, encode_aggregate};
 
 /// OpenFlow 1.4, the first with bundles (§7.3.9); Open vSwitch serves it by default since 2.8.
 const VERSION: u8 = 0x05;
@@ -17,6 +17,8 @@ const GET_CONFIG_REQUEST: u8 = 7;
 const GET_CONFIG_REPLY: u8 = 8;
 const SET_CONFIG: u8 = 9;
 const FLOW_REMOVED: u8 = 11;
+const MULTIPART_REQUEST: u8 = 18;
+const MULTIPART_REPLY: u8 = 19;
 const BARRIER_REQUEST: u8 = 20;
 const BARRIER_REPLY: u8 = 21;
 const SET_ASYNC: u8 = 28;
@@ -52,6 +54,13 @@ pub enum Answer {
     Barrier {
         /// As [`Session::barrier`] returned it.
         request: u32,
+    },
+    /// The number of flows that was asked for.
+    Count {
+        /// As [`Session::count`] returned it.
+        request: u32,
+        /// The number.
+        flows: u32,
     },
     /// A flow that tells its removal was deleted.
     Removed {
@@ -170,6 +179,14 @@ impl Session {
         self.control(bundle, DISCARD_REQUEST);
     }
 
+    /// Queues the question how many flows have this cookie, and returns its number.
+    pub fn count(&mut self, cookie: Cookie) -> u32 {
+        let message = self.begin(MULTIPART_REQUEST);
+        encode_aggregate(cookie, &mut self.outgoing);
+        self.end(message);
+        self.last_request
+    }
+
     /// Queues a barrier.
     pub fn barrier(&mut self) -> u32 {
         let message = self.begin(BARRIER_REQUEST);
@@ -238,6 +255,15 @@ impl Session {
                     let cookie = cookie.ok_or(WireError::Cut(FLOW_REMOVED))?;
                     let cookie = u64::from_be_bytes(cookie);
                     return Ok(Some(Answer::Removed { cookie }));
+                }
+                MULTIPART_REPLY => {
+                    // Behind 8 bytes of the reply's head: packets, bytes, flows.
+                    let flows = body.get(24..28).and_then(|it| it.try_into().ok());
+                    let flows = flows.ok_or(WireError::Cut(MULTIPART_REPLY))?;
+                    return Ok(Some(Answer::Count {
+                        request: *request,
+                        flows: u32::from_be_bytes(flows),
+                    }));
                 }
                 BARRIER_REPLY => return Ok(Some(Answer::Barrier { request: *request })),
                 BUNDLE_CONTROL => {

@@ -1,7 +1,8 @@
 //! Flows in a real ovs-vswitchd, read back by its own words.
 
 use podwire_ovs::openflow::{
-    Action, Connection, Cookie, Field, Flow, FlowMod, OpenFlowError, PortNumber, management_socket,
+    Action, CT_ESTABLISHED, CT_TRACKED, Connection, Cookie, Field, Flow, FlowMod, OpenFlowError,
+    PortNumber, management_socket,
 };
 use podwire_ovs::unixctl::Unixctl;
 
@@ -110,6 +111,29 @@ async fn every_field_and_action_is_read_by_the_switch_as_it_was_meant() {
             &[],
             Action::OutputToAll([PortNumber::LOCAL, PortNumber(8), PortNumber(9)].into()),
         ),
+        flow(
+            1,
+            13,
+            &[ipv4, Field::IpProto(6), Field::TcpDst(6642)],
+            Action::Track {
+                zone: 64000,
+                table: 1,
+            },
+        ),
+        flow(
+            1,
+            14,
+            &[
+                ipv4,
+                Field::CtState(CT_TRACKED | CT_ESTABLISHED),
+                Field::CtMark(2),
+            ],
+            Action::Commit {
+                zone: 64000,
+                mark: 1,
+                then: PortNumber::NORMAL,
+            },
+        ),
     ];
     connection.commit(&changes).await.unwrap();
     let text = flows(&server).await;
@@ -127,6 +151,9 @@ async fn every_field_and_action_is_read_by_the_switch_as_it_was_meant() {
         "priority=10,icmp6,icmp_type=136,icmp_code=0,nd_tll=0a:58:0a:00:00:01,actions=drop",
         "priority=11,actions=LOCAL,output:8,output:9",
         "priority=12,icmp,nw_dst=10.0.0.1,icmp_type=5,actions=drop",
+        "priority=13,tcp,tp_dst=6642,actions=ct(table=1,zone=64000)",
+        "priority=14,ct_state=+est+trk,ct_mark=0x2,ip,\
+         actions=ct(commit,zone=64000,exec(set_field:0x1->ct_mark)),NORMAL",
     ] {
         assert!(text.contains(line), "{line} is not in\n{text}");
     }
@@ -148,6 +175,10 @@ async fn a_deletion_by_cookie_leaves_the_flows_of_others() {
     };
     let again = [FlowMod::Delete(ours), flow(0xaa03, 4, &[], Action::Drop)];
     connection.commit(&again).await.unwrap();
+    let count = |value, mask| Cookie { value, mask };
+    assert_eq!(connection.count(ours).await.unwrap(), 1);
+    assert_eq!(connection.count(count(0xbb01, u64::MAX)).await.unwrap(), 1);
+    assert_eq!(connection.count(count(0xaa01, u64::MAX)).await.unwrap(), 0);
     let text = flows(&server).await;
     let left = |priority: u16| text.contains(&format!("priority={priority},actions=drop"));
     assert_eq!([1, 2, 3, 4].map(left), [false, false, true, true], "{text}");
