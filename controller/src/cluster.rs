@@ -11,9 +11,11 @@ use std::net::IpAddr;
 
 use podwire_apiserver::object::Metadata;
 use podwire_cluster::annotations::{
-    MANAGEMENT_MAC, MANAGEMENT_MACS, NETWORKS, NODE_CHASSIS, NODE_SUBNETS, POD_NETWORKS,
+    GATEWAY, HOST_ADDRESSES, MANAGEMENT_MAC, MANAGEMENT_MACS, NETWORKS, NODE_CHASSIS, NODE_SUBNETS,
+    POD_NETWORKS,
 };
 use podwire_cluster::api;
+use podwire_cluster::gateway::{Gateway, GatewayError};
 use podwire_cluster::networks::{self, OtherNetworks};
 use podwire_cluster::service::{Service, Slice};
 use podwire_cluster::{Labels, Slices};
@@ -46,6 +48,10 @@ pub struct Node {
     pub pod_cidrs: Vec<String>,
     /// The addresses of the node itself (`status.addresses`, InternalIP).
     pub addresses: Vec<IpAddr>,
+    /// The gateway of OVN's own that it announces, or what is wrong with that.
+    pub gateway: Option<Result<Gateway, GatewayError>>,
+    /// All addresses of its host, if it has published them.
+    pub host_addresses: Vec<IpAddr>,
     /// Whether the condition NetworkUnavailable is `False`.
     pub network_available: bool,
 }
@@ -118,13 +124,13 @@ impl Cluster {
     /// The uid of an object; `None` if it does not exist.
     pub fn uid(&self, key: &Key) -> Option<&str> {
         let uid = match key.of {
-            Of::Cluster | Of::Members | Of::Peers | Of::Policy => None,
+            Of::Cluster | Of::Join | Of::Members | Of::Peers | Of::Policy => None,
             Of::Namespace => self.logging.get(&key.name).map(|it| &it.uid),
             Of::ClusterPolicy | Of::AdminPolicy | Of::BaselinePolicy => {
                 self.tiered.get(key).map(|it| &it.uid)
             }
             Of::Definition => self.definitions.get(&key.id()).map(|it| &it.uid),
-            Of::Node => self.nodes.get(&key.name).map(|node| &node.uid),
+            Of::Node | Of::Gateway => self.nodes.get(&key.name).map(|node| &node.uid),
             Of::Pod => self.pods.get(&key.id()).map(|pod| &pod.uid),
             Of::Service => self.services.get(&key.id()).map(|service| &service.uid),
         };
@@ -173,6 +179,15 @@ impl From<&api::Node> for Node {
                 .internal_ips()
                 .filter_map(|address| address.parse().ok())
                 .collect(),
+            gateway: metadata
+                .annotations
+                .get(GATEWAY)
+                .and_then(|text| Gateway::read(&metadata.name, &networks::read(text).0)),
+            host_addresses: metadata
+                .annotations
+                .get(HOST_ADDRESSES)
+                .and_then(|text| serde_json::from_str(text).ok())
+                .unwrap_or_default(),
             network_available: node.status.conditions.iter().any(|condition| {
                 condition.r#type == "NetworkUnavailable" && condition.status == "False"
             }),

@@ -11,7 +11,7 @@ use ipnet::IpNet;
 use podwire_daemon::lockdown::{Calls, Capability, Privileges, Seccomp, is_anothers};
 use podwire_ovs::client::{Remote, RemoteError, TlsKeys};
 
-use crate::ipam::ClusterSubnet;
+use crate::ipam::{ClusterSubnet, JOIN};
 
 /// The settings.
 #[derive(Clone, Debug, clap::Args)]
@@ -80,6 +80,17 @@ pub struct Config {
         default_value_t = 131_072
     )]
     pub pod_connections: u32,
+    /// How packets between pods and the outside leave a node: routed, by its host; shared, by a
+    /// gateway router of OVN's with the node's address, on each node that announces one
+    #[arg(
+        long,
+        global = true,
+        env = "PODWIRE_GATEWAY_MODE",
+        value_name = "MODE",
+        default_value = "routed",
+        value_parser = gateway_mode
+    )]
+    pub gateway_mode: GatewayMode,
     /// The API server's URL [default: the kubeconfig that KUBECONFIG names, or the pod's service
     /// account]
     #[arg(long, global = true, env = "PODWIRE_K8S_APISERVER")]
@@ -125,6 +136,24 @@ pub struct Config {
     pub rest: Duration,
 }
 
+/// How packets between pods and the outside leave a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GatewayMode {
+    /// By its host.
+    Routed,
+    /// By a gateway router of OVN's, on each node that announces one.
+    Shared,
+}
+
+fn gateway_mode(text: &str) -> Result<GatewayMode, String> {
+    match text {
+        "routed" => Ok(GatewayMode::Routed),
+        "shared" => Ok(GatewayMode::Shared),
+        "local" => Err("packets leave by the node's host with routed: write that".to_owned()),
+        _ => Err("expected routed or shared".to_owned()),
+    }
+}
+
 /// Packets to a pod that is gone arrive for some seconds.
 const REST: Duration = Duration::from_secs(30);
 
@@ -137,6 +166,8 @@ pub(crate) struct Rules {
     pub(crate) adopt: bool,
     /// See [`Config::pod_connections`].
     pub(crate) pod_connections: u32,
+    /// Whether nodes that announce a gateway have gateway routers.
+    pub(crate) has_gateways: bool,
     /// See [`Config::rest`].
     pub(crate) rest: Duration,
 }
@@ -159,6 +190,17 @@ pub enum SettingError {
         one: IpNet,
         /// The second.
         other: IpNet,
+    },
+    /// A network of pods, and that of gateway routers.
+    #[error(
+        "--cluster-subnets: {one} and {join}, the network of gateway routers, overlap: name \
+         another network, or use --gateway-mode routed"
+    )]
+    Join {
+        /// That of pods.
+        one: IpNet,
+        /// That of gateway routers.
+        join: IpNet,
     },
     /// Nodes' subnets from two sources.
     #[error(
@@ -216,11 +258,21 @@ impl Config {
             (false, true) => vec![ClusterSubnet::USUAL],
             _ => self.cluster_subnets.clone(),
         };
+        let has_gateways = self.gateway_mode == GatewayMode::Shared;
+        let joins = JOIN.into_iter().filter_map(|net| net.parse::<IpNet>().ok());
+        for join in joins.filter(|_| has_gateways) {
+            let overlaps = |net: &IpNet| net.contains(&join.addr()) || join.contains(&net.addr());
+            let mut nets = networks.iter().map(ClusterSubnet::network);
+            if let Some(one) = nets.find(overlaps) {
+                return Err(SettingError::Join { one, join });
+            }
+        }
         Ok(Rules {
             networks,
             use_pod_cidrs: self.use_pod_cidrs,
             adopt: self.adopt,
             pod_connections: self.pod_connections,
+            has_gateways,
             rest: self.rest,
         })
     }

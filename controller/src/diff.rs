@@ -453,6 +453,7 @@ fn parents(table: Table) -> &'static [(Table, &'static str)] {
         Table::GatewayChassis => &[(Table::LogicalRouterPort, "gateway_chassis")],
         Table::StaticRoute => &[(Table::LogicalRouter, "static_routes")],
         Table::RouterPolicy => &[(Table::LogicalRouter, "policies")],
+        Table::Nat => &[(Table::LogicalRouter, "nat")],
         Table::LoadBalancer => &[
             (Table::LoadBalancerGroup, "load_balancer"),
             (Table::LogicalSwitch, "load_balancer"),

@@ -3,6 +3,7 @@
 
 mod addresses;
 mod error;
+mod join;
 mod pool;
 mod request;
 mod subnets;
@@ -11,6 +12,7 @@ mod tests;
 
 pub use addresses::{Addresses, Assigned, FormerAddresses, RecordedAddresses};
 pub use error::{AddressError, SubnetOwner};
+pub use join::{JOIN, Joins, join_addresses};
 pub use podwire_cluster::address::{Mac, mac, nth};
 pub use request::{REQUESTED_ADDRESSES, REQUESTED_MAC, Request, RequestError};
 pub use subnets::{ClusterSubnet, ClusterSubnetError, SubnetError, Subnets};

@@ -12,10 +12,14 @@ use podwire_ovs::nb::Table;
 pub enum Of {
     /// What all nodes of a network share: the router and the group of load balancers.
     Cluster,
+    /// The switch between the nodes' gateway routers and the router that joins all nodes.
+    Join,
     /// A NetworkAttachmentDefinition.
     Definition,
     /// A node.
     Node,
+    /// A node's gateway router.
+    Gateway,
     /// A namespace with policies: its groups of isolated pods.
     Namespace,
     /// The pods that policies' rules name, by the id of such a set.
@@ -39,10 +43,12 @@ pub enum Of {
 /// The order in which changed keys are processed. Switches and groups come before the pods whose
 /// ports refer to them, so that one transaction can contain both; members that nobody contributes
 /// come when everybody has said which ones they do.
-pub const ORDER: [Of; 12] = [
+pub const ORDER: [Of; 14] = [
     Of::Cluster,
+    Of::Join,
     Of::Definition,
     Of::Node,
+    Of::Gateway,
     Of::Namespace,
     Of::Peers,
     Of::Policy,
@@ -117,8 +123,10 @@ impl Of {
     fn word(self) -> &'static str {
         match self {
             Self::Cluster => "cluster",
+            Self::Join => "join",
             Self::Definition => "definition",
             Self::Node => "node",
+            Self::Gateway => "gateway",
             Self::Namespace => "namespace",
             Self::Peers => "peers",
             Self::Policy => "policy",
@@ -134,8 +142,9 @@ impl Of {
     /// The number of names in a key.
     fn names(self) -> usize {
         match self {
-            Self::Cluster | Self::Members => 0,
+            Self::Cluster | Self::Join | Self::Members => 0,
             Self::Node
+            | Self::Gateway
             | Self::Namespace
             | Self::Peers
             | Self::ClusterPolicy
@@ -156,6 +165,19 @@ impl Of {
                 Table::AddressSet,
                 Table::Acl,
                 Table::Copp,
+            ],
+            Self::Join => &[
+                Table::LogicalSwitch,
+                Table::LogicalSwitchPort,
+                Table::LogicalRouterPort,
+            ],
+            Self::Gateway => &[
+                Table::LogicalRouter,
+                Table::LogicalSwitch,
+                Table::LogicalSwitchPort,
+                Table::LogicalRouterPort,
+                Table::StaticRoute,
+                Table::Nat,
             ],
             Self::Node => &[
                 Table::LogicalSwitch,
@@ -180,10 +202,10 @@ impl Of {
     /// The API and the kind of such objects; `None` for what is no object.
     pub(crate) fn kind(self) -> Option<(&'static str, &'static str)> {
         match self {
-            Self::Cluster | Self::Members | Self::Peers => None,
+            Self::Cluster | Self::Join | Self::Members | Self::Peers => None,
             Self::Namespace => Some(("v1", "Namespace")),
             Self::Definition => Some(named::<api::NetworkAttachmentDefinition>()),
-            Self::Node => Some(("v1", "Node")),
+            Self::Node | Self::Gateway => Some(("v1", "Node")),
             Self::Policy => Some(("networking.k8s.io/v1", "NetworkPolicy")),
             Self::ClusterPolicy => Some(named::<api::ClusterNetworkPolicy>()),
             Self::AdminPolicy => Some(named::<api::AdminNetworkPolicy>()),
@@ -232,6 +254,11 @@ impl Key {
     /// A node's.
     pub fn node(name: Name) -> Self {
         Self::new(Of::Node, Name::default(), name)
+    }
+
+    /// That of a node's gateway router.
+    pub fn gateway(node: Name) -> Self {
+        Self::new(Of::Gateway, Name::default(), node)
     }
 
     /// That of what has a name alone.
@@ -346,8 +373,10 @@ mod tests {
             default,
             [
                 "cluster",
+                "join",
                 "definition/ns/x",
                 "node/x",
+                "gateway/x",
                 "namespace/x",
                 "peers/x",
                 "policy/ns/x",
@@ -359,7 +388,7 @@ mod tests {
                 "members"
             ]
         );
-        assert_eq!(other[9], "pod/ns/x/tenants/blue");
+        assert_eq!(other[11], "pod/ns/x/tenants/blue");
         for wrong in [
             "", "pod", "pod/ns", "pod/ns/", "pod//x", "node/", "node/x/", "other/x",
         ] {

@@ -11,6 +11,24 @@ pub(crate) fn router_port(node: &str) -> String {
     format!("{ROUTER_PORT}{node}")
 }
 
+/// What the name of a gateway router's port on the switch join begins with; the rest is the node's.
+pub(crate) const JOIN_PORT: &str = "rtoj-GR_";
+
+/// A node's gateway router.
+pub(crate) fn gateway(node: &str) -> String {
+    format!("GR_{node}")
+}
+
+/// Its port on the switch join.
+pub(crate) fn join_port(node: &str) -> String {
+    format!("{JOIN_PORT}{node}")
+}
+
+/// The switch between a gateway router and the node's bridge.
+pub(crate) fn external(node: &str) -> String {
+    format!("ext_{node}")
+}
+
 /// The port on a node's switch that leads to the router.
 pub(crate) fn switch_port(node: &str) -> String {
     format!("stor-{node}")

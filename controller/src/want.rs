@@ -1,6 +1,7 @@
-//! The rows that an object should have in the northbound database: the routed profile of
-//! docs/controller.md. Pure: the same objects give the same rows.
+//! The rows that an object should have in the northbound database: those of docs/controller.md.
+//! Pure: the same objects give the same rows.
 
+pub mod gateway;
 pub mod network;
 pub mod policy;
 pub mod protect;
@@ -8,9 +9,11 @@ mod service;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
+use podwire_cluster::gateway::{Gateway, led};
 use podwire_ovs::nb::Table;
 use podwire_ovs::value::Value;
 
@@ -124,8 +127,15 @@ pub fn cluster() -> Vec<Row> {
 /// A node with these subnets: its switch, its ports on router and switch, and its pods' routes to
 /// the outside.
 ///
-/// A pod can have this many connections on it: 0 is no limit.
-pub fn node(name: &str, node: &Node, subnets: &[IpNet], connections: u32) -> Vec<Row> {
+/// A pod can have this many connections on it: 0 is no limit. With a gateway router at a place of
+/// the switch join, its pods leave by that.
+pub fn node(
+    name: &str,
+    node: &Node,
+    subnets: &[IpNet],
+    connections: u32,
+    gateway: Option<(&Gateway, u16)>,
+) -> Vec<Row> {
     let Some(first) = subnets.first() else {
         return Vec::new();
     };
@@ -177,7 +187,11 @@ pub fn node(name: &str, node: &Node, subnets: &[IpNet], connections: u32) -> Vec
             .set("priority", 1)
             .under(Table::LogicalRouterPort, &to_switch, "gateway_chassis")
     }));
-    rows.extend(subnets.iter().zip(&management).map(|(subnet, next_hop)| {
+    rows.extend(subnets.iter().zip(&management).map(|(subnet, host)| {
+        let by_gateway = gateway
+            .filter(|(gateway, _)| gateway.way(subnet.addr().is_ipv4()).is_some())
+            .and_then(|(_, place)| gateway::way_out(place, subnet));
+        let next_hop = by_gateway.unwrap_or(*host);
         Row::new(Table::StaticRoute, "")
             .set("ip_prefix", subnet.to_string())
             .set("nexthop", next_hop.to_string())
@@ -191,21 +205,22 @@ pub fn node(name: &str, node: &Node, subnets: &[IpNet], connections: u32) -> Vec
             .find(|next_hop| next_hop.is_ipv4() == address.is_ipv4())
             .map(|next_hop| (*address, *next_hop))
     };
-    rows.extend(
-        node.addresses
-            .iter()
-            .filter_map(of_family)
-            .map(|(address, next_hop)| {
-                let family = if address.is_ipv4() { "ip4" } else { "ip6" };
-                let matching = format!(r#"inport == "{to_switch}" && {family}.dst == {address}"#);
-                Row::new(Table::RouterPolicy, "")
-                    .set("priority", 1004)
-                    .set("match", matching)
-                    .set("action", "reroute")
-                    .set("nexthops", next_hop.to_string())
-                    .under(Table::LogicalRouter, ROUTER, "policies")
-            }),
-    );
+    let mut own: BTreeSet<IpAddr> = node.addresses.iter().copied().collect();
+    if gateway.is_some() {
+        // Its host alone has these, too.
+        own.extend(node.host_addresses.iter().filter(|it| !it.is_loopback()));
+        own.extend([true, false].map(led));
+    }
+    rows.extend(own.iter().filter_map(of_family).map(|(address, next_hop)| {
+        let family = if address.is_ipv4() { "ip4" } else { "ip6" };
+        let matching = format!(r#"inport == "{to_switch}" && {family}.dst == {address}"#);
+        Row::new(Table::RouterPolicy, "")
+            .set("priority", 1004)
+            .set("match", matching)
+            .set("action", "reroute")
+            .set("nexthops", next_hop.to_string())
+            .under(Table::LogicalRouter, ROUTER, "policies")
+    }));
     rows
 }
 

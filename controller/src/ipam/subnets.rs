@@ -261,6 +261,11 @@ impl Subnets {
 }
 
 impl ClusterSubnet {
+    /// The network of all nodes' subnets.
+    pub fn network(&self) -> IpNet {
+        self.net
+    }
+
     /// That of a cluster that names none.
     pub(crate) const USUAL: Self = Self {
         net: IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::new(10, 244, 0, 0), 16)),

@@ -38,7 +38,7 @@ pub(super) const KINDS: &[&dyn Kind] = &[
         reduce: |node| Some(Node::from(node)),
         change: |name, node| changed(move |state| state.learn_node(name, node)),
         unreadable: Some(|name, _| Change::Unreadable(Key::node(name))),
-        holds: &[Of::Node, Of::Pod, Of::Service, Of::Members],
+        holds: &[Of::Node, Of::Gateway, Of::Pod, Of::Service, Of::Members],
         is_optional: false,
     },
     &Followed {
@@ -49,6 +49,7 @@ pub(super) const KINDS: &[&dyn Kind] = &[
         unreadable: Some(|name, _| Change::Unreadable(Key::pod(name))),
         holds: &[
             Of::Node,
+            Of::Gateway,
             Of::Namespace,
             Of::Peers,
             Of::Policy,

@@ -3,6 +3,7 @@
 
 mod begin;
 mod claims;
+mod gateways;
 mod groups;
 mod learn;
 mod networks;
@@ -26,7 +27,7 @@ use super::watch::ListState;
 use crate::cluster::{Cluster, Name, ObjectName};
 use crate::config::Rules;
 use crate::diff::Plan;
-use crate::ipam::{Layout, Space, Spaces};
+use crate::ipam::{Joins, Layout, Space, Spaces};
 use crate::key::{Key, Of};
 use crate::members::Members;
 use crate::names::pod_port;
@@ -48,6 +49,8 @@ pub(crate) struct State {
     rules: Rules,
     spaces: Spaces,
     pub(crate) networks: Networks,
+    /// The addresses of gateway routers.
+    joins: Joins,
     /// The addresses that services can't have.
     refused: BTreeMap<ObjectName, Refused>,
     /// Whether that may have changed.
@@ -107,6 +110,7 @@ impl State {
                 others: BTreeMap::new(),
             },
             networks: Networks::default(),
+            joins: Joins::default(),
             refused: BTreeMap::new(),
             claims_changed: false,
             rules,
@@ -150,8 +154,11 @@ impl State {
                     None => self.rows.remove(&uuid),
                 };
                 switches_changed |= is_switch(table) && is != was;
-                let keys = is.iter().chain(&was);
-                self.dirty.extend(keys.filter_map(|key| Key::parse(key)));
+                let keys = is.iter().chain(&was).filter_map(|key| Key::parse(key));
+                for key in keys.collect::<Vec<_>>() {
+                    self.mark_gateway(&key);
+                    self.dirty.insert(key);
+                }
             }
         });
         if switches_changed {
@@ -330,6 +337,7 @@ impl State {
     fn mark_all(&mut self) {
         self.sweep_all();
         self.mark_networks();
+        self.mark_gateways();
         self.dirty.extend(self.cluster.keys());
         self.dirty.extend(self.policies.subjects().map(Key::from));
         let keys = self.rows.values().filter_map(|key| Key::parse(key));

@@ -228,7 +228,7 @@ fn a_node_s_way_out_is_by_its_own_address_of_each_family() {
         ..Node::default()
     };
     let subnets = ["10.0.1.0/24", "fd00::/64"].map(|it| it.parse().unwrap());
-    let rows = node("n", &wanted, &subnets, 0);
+    let rows = node("n", &wanted, &subnets, 0, None);
     let matches: Vec<_> = rows
         .iter()
         .filter_map(|row| value(row, "match")?.as_str())
@@ -251,7 +251,7 @@ fn a_node_s_way_out_is_by_its_own_address_of_each_family() {
     assert_eq!(hops, ["10.0.1.2", "fd00::2", "10.0.1.2", "fd00::2"]);
     // Its own interface has the MAC address that it says, else the one of its address.
     let ports = |node: &Node| {
-        let rows = super::node("n", node, &subnets, 0);
+        let rows = super::node("n", node, &subnets, 0, None);
         let port = rows.iter().find(|row| row.name == "k8s-n").unwrap();
         value(port, "addresses")
             .unwrap()
@@ -277,7 +277,7 @@ fn a_node_s_way_out_is_by_its_own_address_of_each_family() {
     assert_eq!(port.parents[0].name, "podwire_doors");
     // Without a chassis there is no row that names one, and without a subnet nothing.
     assert!(rows.iter().all(|row| row.table != Table::GatewayChassis));
-    assert_eq!(node("n", &wanted, &[], 0), []);
+    assert_eq!(node("n", &wanted, &[], 0, None), []);
 }
 
 #[test]

@@ -8,6 +8,7 @@ mod external_addresses;
 mod failures;
 mod fixture;
 mod flood;
+mod gateways;
 mod history;
 mod image;
 mod leading;

@@ -85,6 +85,7 @@ impl State {
             self.hold_subnets(db);
             self.hold_addresses(db, now);
             self.hold_networks(db, now);
+            self.hold_joins(db);
             for table in Table::ALL {
                 let rows = db.rows(table.name());
                 let rows = rows.filter_map(|row| Some((row.uuid(), key_of(&row)?)));
@@ -324,7 +325,7 @@ pub(super) fn addresses_in(port: &Found<'_>) -> RecordedAddresses {
     recorded
 }
 
-fn texts<'a>(row: &Found<'a>, column: &str) -> impl Iterator<Item = &'a str> {
+pub(super) fn texts<'a>(row: &Found<'a>, column: &str) -> impl Iterator<Item = &'a str> {
     let atoms = row.column(column).into_iter().flat_map(Value::atoms);
     atoms.filter_map(Atom::as_str)
 }

@@ -65,7 +65,10 @@ impl State {
         if self.is_old(&key, known, node.as_ref().map(|it| (&it.uid, it.version))) {
             return;
         }
-        set(&mut self.cluster.nodes, name, node);
+        set(&mut self.cluster.nodes, name.clone(), node);
+        if self.rules.has_gateways {
+            self.dirty.insert(Key::gateway(name));
+        }
         self.claims_changed = true;
         self.changed(key);
     }

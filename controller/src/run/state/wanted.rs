@@ -98,12 +98,14 @@ impl State {
                 }
                 Ok(rows.into())
             }
+            Of::Join => Ok(self.wanted_of_join()),
+            Of::Gateway => self.wanted_of_gateway(&key.name, effects),
             Of::Definition => {
                 self.check_definition(&key.id(), effects);
                 Ok(Wanted::default())
             }
             Of::Node => {
-                let rows = self.wanted_of_node(&key.name, plan.db(), effects)?;
+                let rows = self.wanted_of_node(&key.name, plan, effects)?;
                 let subnets = match rows.is_empty() {
                     true => &[],
                     false => self.spaces.default.subnets.of(&key.name),
@@ -127,10 +129,10 @@ impl State {
     fn wanted_of_node(
         &mut self,
         name: &str,
-        db: &Db,
+        plan: &Plan<'_>,
         effects: &mut Effects,
     ) -> Result<Vec<want::Row>, Problem> {
-        self.find_old_chassis(name, db, effects);
+        self.find_old_chassis(name, plan.db(), effects);
         let Some(node) = self.cluster.nodes.get(name) else {
             // Its pods keep their addresses while they exist: the node may come back.
             if self.is_unused(name) && !self.spaces.default.subnets.of(name).is_empty() {
@@ -160,9 +162,12 @@ impl State {
         } else if !node.network_available {
             effects.writes.push(Write::NetworkAvailable);
         }
-        let rows = want::node(name, &node, &subnets, self.rules.pod_connections);
+        let way = self.way_of(name, &node, plan);
+        let connections = self.rules.pod_connections;
+        let rows = want::node(name, &node, &subnets, connections, way);
         if self.spaces.default.addresses.set_node(name, &subnets) {
             self.mark_pods_of(name);
+            self.mark_gateway_of(name);
         }
         Ok(rows)
     }

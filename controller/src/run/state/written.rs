@@ -111,6 +111,7 @@ mod tests {
             adopt: false,
             rest: Duration::ZERO,
             pod_connections: 0,
+            has_gateways: false,
         });
         state.kinds.fill(ListState::Listed);
         state

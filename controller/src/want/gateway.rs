@@ -1,0 +1,160 @@
+//! A gateway of OVN's own on a node: its gateway router, between the switch join, on which the
+//! router of all nodes has a port, and a switch with the node's bridge.
+//!
+//! The gateway router has the addresses and the MAC address of the node itself. The node's role
+//! tells on the bridge which packets are whose.
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use podwire_cluster::gateway::{Gateway, NETWORK};
+use podwire_ovs::nb::Table;
+use podwire_ovs::value::Value;
+
+use super::{ROUTER, Row};
+use crate::ipam::{join_addresses, mac};
+use crate::names;
+
+/// The switch of all gateway routers. ovn-kubernetes' has this name, too.
+const SWITCH: &str = "join";
+/// The place of the router of all nodes on it.
+const FIRST: u16 = 1;
+
+/// What all gateways share, if there are pods of these families.
+pub fn join(families: &[IpNet]) -> Vec<Row> {
+    let port = format!("rtoj-{ROUTER}");
+    let mut rows = vec![Row::new(Table::LogicalSwitch, SWITCH).protected()];
+    rows.extend(joined(ROUTER, &port, &join_addresses(FIRST, families)));
+    rows
+}
+
+/// A router's port on the switch join, and the switch's port to it.
+fn joined(router: &str, port: &str, addresses: &[IpNet]) -> Vec<Row> {
+    let Some(first) = addresses.first() else {
+        return Vec::new();
+    };
+    vec![
+        Row::new(Table::LogicalRouterPort, port)
+            .set("mac", mac(first.addr()).to_string())
+            .set("networks", networks(addresses))
+            .under(Table::LogicalRouter, router, "ports"),
+        to_router(&format!("jtor-{router}"), port).under(Table::LogicalSwitch, SWITCH, "ports"),
+    ]
+}
+
+fn networks(addresses: &[IpNet]) -> Value {
+    Value::set(addresses.iter().map(ToString::to_string))
+}
+
+/// A switch's port that leads to a router's.
+fn to_router(name: &str, port: &str) -> Row {
+    Row::new(Table::LogicalSwitchPort, name)
+        .set("type", "router")
+        .set("addresses", "router")
+        .set("options", Value::map([("router-port", port)]))
+}
+
+/// A node's gateway router at a place of the switch join, for its pods in these subnets. `cluster`
+/// are the networks of all pods.
+pub fn gateway(
+    name: &str,
+    (gateway, chassis): (&Gateway, &str),
+    subnets: &[IpNet],
+    cluster: &[IpNet],
+    place: u16,
+) -> Vec<Row> {
+    let router = names::gateway(name);
+    let outside = format!("rtoe-{router}");
+    let external = names::external(name);
+    let mut row = Row::new(Table::LogicalRouter, &router).set(
+        "options",
+        Value::map([
+            ("always_learn_from_arp_request", "false"),
+            ("chassis", chassis),
+            // Otherwise each gateway router has the addresses of each other one.
+            ("dynamic_neigh_routers", "true"),
+            ("mac_binding_age_threshold", "300"),
+            // That of the host's own connections, so that a pod's gets another port than theirs.
+            ("snat-ct-zone", "0"),
+        ]),
+    );
+    let own: Vec<String> = gateway
+        .addresses
+        .iter()
+        .map(|it| it.addr().to_string())
+        .collect();
+    row.external_ids = vec![
+        ("physical_ip", own.first().cloned().unwrap_or_default()),
+        ("physical_ips", own.join(",")),
+    ];
+    let mut rows = vec![row.protected()];
+    rows.extend(joined(
+        &router,
+        &names::join_port(name),
+        &join_addresses(place, subnets),
+    ));
+    let mut out = Row::new(Table::LogicalRouterPort, &outside)
+        .set("mac", gateway.mac.to_string())
+        .set("networks", networks(&gateway.addresses))
+        .under(Table::LogicalRouter, &router, "ports");
+    out.external_ids = vec![("gateway-physical-ip", "yes".to_owned())];
+    rows.push(out);
+    rows.push(Row::new(Table::LogicalSwitch, &external).protected());
+    let mut bridge = Row::new(Table::LogicalSwitchPort, &gateway.interface)
+        .set("type", "localnet")
+        .set("addresses", "unknown")
+        .set("options", Value::map([("network_name", NETWORK)]))
+        .under(Table::LogicalSwitch, &external, "ports");
+    let tag = gateway.vlan.map(i64::from);
+    bridge = bridge.set("tag_request", tag.map_or_else(Value::empty, Value::from));
+    rows.push(bridge);
+    let to_out = to_router(&format!("etor-{router}"), &outside);
+    rows.push(to_out.under(Table::LogicalSwitch, &external, "ports"));
+    let route = |prefix: String, via: String, port: Value| {
+        Row::new(Table::StaticRoute, "")
+            .set("ip_prefix", prefix)
+            .set("nexthop", via)
+            .set("output_port", port)
+            .under(Table::LogicalRouter, &router, "static_routes")
+    };
+    let served = |net: &&IpNet| gateway.way(net.addr().is_ipv4()).is_some();
+    for subnet in subnets.iter().filter(served) {
+        let Some((source, hop)) = gateway.way(subnet.addr().is_ipv4()) else {
+            continue;
+        };
+        for first in join_addresses(FIRST, &[*subnet]) {
+            let via = first.addr().to_string();
+            rows.push(route(subnet.to_string(), via, Value::empty()));
+        }
+        let out = Value::from(&*outside);
+        rows.push(route(all_zero(subnet).to_owned(), hop.to_string(), out));
+        let nat = Row::new(Table::Nat, "")
+            .set("type", "snat")
+            .set("external_ip", source.to_string())
+            .set("logical_ip", subnet.to_string());
+        rows.push(nat.under(Table::LogicalRouter, &router, "nat"));
+    }
+    // Packets to nobody's address would go to and fro between both routers, or leave the node.
+    for net in cluster
+        .iter()
+        .filter(served)
+        .filter(|net| !subnets.contains(net))
+    {
+        rows.push(route(net.to_string(), "discard".to_owned(), Value::empty()));
+    }
+    rows
+}
+
+/// Where the router of all nodes leads what a node's pods of this subnet send outside: to the
+/// node's gateway router, at a place of the switch join.
+pub(super) fn way_out(place: u16, subnet: &IpNet) -> Option<IpAddr> {
+    join_addresses(place, &[*subnet]).first().map(IpNet::addr)
+}
+
+/// The whole of a family's addresses.
+fn all_zero(subnet: &IpNet) -> &'static str {
+    match subnet {
+        IpNet::V4(_) => "0.0.0.0/0",
+        IpNet::V6(_) => "::/0",
+    }
+}
