@@ -13,6 +13,7 @@ use podwire_cluster::annotations::{
     DOOR_MAC, ENCAP_IPS, GATEWAY, HOST_ADDRESSES, HOST_CIDRS, MANAGEMENT_MAC, MANAGEMENT_MACS,
     NODE_CHASSIS, PRIMARY_ADDRESS,
 };
+use podwire_cluster::gateway::{self, Gateway};
 use podwire_cluster::networks;
 use serde_json::{Value, json};
 use tokio::time::timeout;
@@ -50,8 +51,8 @@ pub(crate) struct Announced {
 pub(crate) fn annotations(snapshot: &Snapshot, node: &ApiNode) -> Announced {
     let actual = &snapshot.actual;
     let mut all = BTreeMap::new();
-    // The profile has no gateway router: the host routes.
-    let mut entries = BTreeMap::from([(GATEWAY, json!({"mode": ""}))]);
+    let mut entries = BTreeMap::new();
+    entries.extend(gateway(snapshot, node).map(|entry| (GATEWAY, entry)));
     if let Some(chassis) = actual.key("system-id") {
         all.insert(NODE_CHASSIS, chassis.to_owned());
     }
@@ -96,6 +97,31 @@ pub(crate) fn annotations(snapshot: &Snapshot, node: &ApiNode) -> Announced {
     Announced {
         whole: all,
         entries,
+    }
+}
+
+/// The entry of its gateway; none to leave the former one.
+fn gateway(snapshot: &Snapshot, node: &ApiNode) -> Option<Value> {
+    if snapshot.plan.flows().is_none() {
+        // The host routes.
+        return Some(gateway::none());
+    }
+    // A gateway router would take packets of a host whose bridge has no flows. Once there is one,
+    // it stays: ovs-vswitchd may just be starting, and a network manager renewing routes.
+    let seen = node
+        .annotations
+        .get(GATEWAY)
+        .map(|text| networks::read(text).0);
+    let is_announced = seen.is_some_and(|entry| entry["mode"] == "shared");
+    let mut findings = snapshot.findings.iter();
+    let has_flows = findings.any(|it| matches!(it.item, Item::BridgeFlows(_)) && it.is_well());
+    let gateway = snapshot.plan.gateway.as_ref();
+    match is_announced {
+        true => gateway.map(Gateway::entry),
+        false => {
+            let ready = gateway.filter(|_| has_flows);
+            Some(ready.map_or_else(gateway::none, Gateway::entry))
+        }
     }
 }
 

@@ -14,11 +14,13 @@ use netlink_packet_core::{
 use netlink_packet_route::RouteNetlinkMessage;
 use nix::errno::Errno;
 use podwire_ovs::client::{Client, WaitError};
+use podwire_ovs::openflow::Flow;
 use podwire_ovs::transact::{TransactError, Transaction};
 use tokio::time::Instant;
 
 use crate::diff::Step;
 use crate::firewalld::{Firewalld, Rule};
+use crate::flows::{self, FlowsError};
 use crate::guard::GuardError;
 use crate::items::{Actual, Change, Item, Mark, Owned, TunnelPort, Undo, keys_transaction};
 use crate::journal::{Journal, JournalError};
@@ -71,6 +73,8 @@ pub(crate) struct Counts {
     pub(crate) netlink: usize,
     /// Transactions with the switch's database.
     pub(crate) ovsdb: usize,
+    /// Bundles of OpenFlow.
+    pub(crate) openflow: usize,
     /// Calls that change something in firewalld.
     pub(crate) dbus: usize,
     /// Files written or removed: the journal's, and those below /proc/sys.
@@ -123,6 +127,8 @@ pub(crate) enum ApplyError {
         value: String,
         source: std::io::Error,
     },
+    #[error(transparent)]
+    Flows(#[from] FlowsError),
     #[error(transparent)]
     Firewall(#[from] NftError),
     #[error(transparent)]
@@ -213,6 +219,7 @@ impl Machine {
             Change::Switch(change) => self.transact(&change).await,
             Change::Attached(link) => self.attached(&link).await,
             Change::Kernel(message, flags) => self.request(message, flags).await,
+            Change::Flows(flows) => self.write_flows(flows).await,
             Change::Nft(what, script) => self.run_nft(what, &script).await,
             Change::File(path, Some(text)) => self.write_file(&path, &text),
             Change::File(path, None) => self.remove_file(&path),
@@ -280,6 +287,12 @@ impl Machine {
             }
         }
         Ok(())
+    }
+
+    async fn write_flows(&mut self, flows: Vec<Flow>) -> Result<(), ApplyError> {
+        self.counts.openflow += 1;
+        let socket = flows::socket(&self.moving.places.ovsdb);
+        Ok(flows::replace(&socket, flows).await?)
     }
 
     async fn run_nft(&mut self, what: &'static str, script: &str) -> Result<(), ApplyError> {

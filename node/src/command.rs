@@ -344,11 +344,15 @@ fn report(done: &[crate::diff::Step], reconciler: &Reconciler) -> Result<ExitCod
     let mut text: String = done.iter().map(|step| show::done(step) + "\n").collect();
     text += &format!(
         "{} steps: {} changes by netlink and nft, {} transactions of Open vSwitch's database, {} \
-         files written{}\n",
+         files written{}{}\n",
         done.len(),
         counts.netlink,
         counts.ovsdb,
         counts.files,
+        match counts.openflow {
+            0 => String::new(),
+            bundles => format!(", {bundles} bundles of OpenFlow"),
+        },
         match counts.dbus {
             0 => String::new(),
             calls => format!(", {calls} calls of firewalld"),

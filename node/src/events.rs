@@ -7,6 +7,7 @@
 
 mod files;
 mod firewall;
+mod flows;
 
 use std::collections::BTreeSet;
 use std::io;
@@ -32,6 +33,7 @@ use tokio::sync::watch;
 
 pub(crate) use files::FileNotices;
 use firewall::FirewallNotices;
+use flows::FlowNotices;
 
 use crate::PROTOCOL;
 use crate::actual::gateway;
@@ -64,6 +66,8 @@ pub(crate) struct Events {
     /// podwire's files that somebody may remove.
     files: FileNotices,
     firewalld: Option<Signals>,
+    /// Of the gateway bridge's flows, where podwire has some.
+    flows: Option<FlowNotices>,
     links: Links,
     /// The netlink port of podwire's own changes.
     own: u32,
@@ -125,6 +129,7 @@ impl Events {
             databases: clients.map(Client::subscribe).collect(),
             files: FileNotices::listen(files)?,
             firewalld,
+            flows: None,
             links: Links::default(),
             own,
         })
@@ -134,6 +139,16 @@ impl Events {
     pub(crate) fn southbound_is(&mut self, client: Option<&Client>) {
         self.databases.truncate(1);
         self.databases.extend(client.map(Client::subscribe));
+    }
+
+    /// Listens to ovs-vswitchd about the flows of the bridge with this socket, or no longer.
+    pub(crate) fn flows_are(&mut self, socket: Option<PathBuf>) {
+        match socket {
+            Some(socket) => {
+                self.flows.get_or_insert_with(|| FlowNotices::of(socket));
+            }
+            None => self.flows = None,
+        }
     }
 
     /// Sets the relevant links.
@@ -183,6 +198,11 @@ impl Events {
                     changes.kernel = true;
                     return Ok(());
                 }
+                changed = flows_changed(&mut self.flows) => {
+                    changed?;
+                    changes.kernel = true;
+                    return Ok(());
+                }
                 changed = self.files.next() => {
                     changed?;
                     changes.kernel = true;
@@ -195,6 +215,14 @@ impl Events {
                 }
             }
         }
+    }
+}
+
+/// Waits until flows may be gone; without any, for ever.
+async fn flows_changed(flows: &mut Option<FlowNotices>) -> io::Result<()> {
+    match flows {
+        Some(flows) => flows.next().await,
+        None => std::future::pending().await,
     }
 }
 

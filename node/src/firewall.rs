@@ -11,6 +11,7 @@ use std::fmt::Write as _;
 
 use ipnet::IpNet;
 use podwire_cluster::address::management;
+use podwire_cluster::gateway::led;
 use serde::{Deserialize, Serialize};
 
 use crate::LINK;
@@ -73,10 +74,7 @@ impl Table {
         let (mut rules, mut forged, mut forwarded) = (Vec::new(), Vec::new(), Vec::new());
         for subnet in subnets {
             let v4 = subnet.addr().is_ipv4();
-            let (ip, neighbour) = match v4 {
-                true => ("ip", "169.254.169.6"),
-                false => ("ip6", "fd69::6"),
-            };
+            let (ip, neighbour) = (if v4 { "ip" } else { "ip6" }, led(v4));
             let management = management(subnet).addr();
             // OVN's router and this host lead answers of this node's pods back, so a pod sees the
             // client's own address, and so do network policies. But not that of itself or of its
@@ -86,10 +84,15 @@ impl Table {
                 "oifname \"{LINK}\" {ip} daddr {subnet} {ip} saddr {subnet} {ip} saddr != \
                  {management} snat {ip} to {neighbour}"
             ));
-            rules.push(format!(
+            let clients = format!(
                 "oifname \"{LINK}\" {ip} daddr {subnet} {ip} saddr != {subnet} fib saddr type != \
-                 local return"
-            ));
+                 local"
+            );
+            rules.push(match settings.shares {
+                false => format!("{clients} return"),
+                // By OVN's gateway router, answers to clients would leave with another source.
+                true => format!("{clients} snat {ip} to {neighbour}"),
+            });
             // OVN's router sends replies only to the management port's address.
             rules.push(format!(
                 "oifname \"{LINK}\" {ip} saddr != {management} snat {ip} to {management}"

@@ -16,8 +16,9 @@
 //! the control plane. `role` reports its state to the agent's tools. `moved` is the record of a NIC
 //! that is moved into the gateway bridge, `guard` the process that moves it back, and `reach` asks
 //! whether the gateways answer; `networkd` has systemd-networkd configure the bridge instead of the
-//! NIC. `preflight` checks what no item shows. `privileges` says what `run` keeps of root's. `nft`
-//! talks to nft(8), and `wire` encodes netlink messages that rtnetlink does not know.
+//! NIC. `preflight` checks what no item shows. `privileges` says what `run` keeps of root's.
+//! `flows` talks to ovs-vswitchd about the gateway bridge, `nft` to nft(8), and `wire` encodes
+//! netlink messages that rtnetlink does not know.
 
 #![forbid(unsafe_code)]
 
@@ -30,6 +31,7 @@ mod diff;
 mod events;
 mod firewall;
 mod firewalld;
+mod flows;
 mod guard;
 mod items;
 mod journal;

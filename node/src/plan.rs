@@ -4,6 +4,7 @@ mod bridged;
 mod conflicts;
 mod door;
 mod firewalld;
+mod gateway;
 
 mod guarded;
 mod plain;
@@ -13,6 +14,7 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 use podwire_cluster::address::{gateway, mac, management};
+use podwire_cluster::gateway::Gateway;
 
 use crate::firewall::Table;
 use crate::items::{
@@ -41,6 +43,8 @@ pub(crate) struct Plan {
     pub(crate) asks_southbound: bool,
     /// Settings that take what the machine needs for itself.
     pub(crate) conflicts: Vec<Conflict>,
+    /// The gateway that the node announces, once it has the flows for it.
+    pub(crate) gateway: Option<Gateway>,
 }
 
 impl Plan {
@@ -63,6 +67,9 @@ impl Plan {
             Profile::Routed => {}
             Profile::Bridged => plan.bridge_nic(settings, actual)?,
             Profile::Adopt => plan.adopt(settings),
+        }
+        if settings.shares {
+            plan.share(settings, actual);
         }
         conflicts.append(&mut plan.conflicts);
         plan.conflicts = conflicts;

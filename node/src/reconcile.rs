@@ -349,6 +349,11 @@ impl Reconciler {
         let others = others.chain(index(GATEWAY).map(|_| GATEWAY));
         let others = others.chain(settings.and_then(|it| it.gateway()));
         let names = others.clone().chain(LINKS);
+        let listens = snapshot
+            .plan
+            .flows()
+            .map(|_| self.connections.flows.clone());
+        self.events.flows_are(listens);
         self.events.links_are(Links {
             names: names.map(str::to_owned).collect(),
             own: LINKS.into_iter().filter_map(index).collect(),

@@ -443,6 +443,7 @@ impl Daemon<'_> {
 fn by_whom(item: &Item, changes: &Changes) -> String {
     let names = match item.writer() {
         Writer::Switch => return "a client of Open vSwitch's database".to_owned(),
+        Writer::OpenFlow => return "an OpenFlow client, or a restart of ovs-vswitchd".to_owned(),
         Writer::Southbound => {
             return "ovn-controller, or another client of the southbound database".to_owned();
         }

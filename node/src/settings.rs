@@ -80,6 +80,8 @@ pub(crate) struct Settings {
     pub(crate) tuning: Tuning,
     pub(crate) firewalld: Firewalld,
     pub(crate) profile: Profile,
+    /// Whether a gateway router of OVN's may share the node's addresses with the host.
+    pub(crate) shares: bool,
     /// What files say of the NIC of the gateway bridge.
     pub(crate) hints: Hints,
     /// Whether the NIC may be moved now: by a command that a person has started.
@@ -102,6 +104,15 @@ impl Settings {
     pub(crate) fn gateway(&self) -> Option<&'static str> {
         (self.profile == Profile::Bridged).then_some(GATEWAY)
     }
+}
+
+/// Who sends pods' packets outside.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum GatewayMode {
+    /// The host.
+    Routed,
+    /// A gateway router of OVN's, which shares the node's addresses with the host.
+    Shared,
 }
 
 /// Which configuration of firewalld to change.
@@ -168,6 +179,11 @@ impl SettingsArgs {
                 "expected a port of UDP, 1 to 65535",
             ));
         }
+        let shares = self.gateway_mode == GatewayMode::Shared;
+        if shares && self.profile == Profile::Routed {
+            let problem = "it needs the NIC in a bridge: use --profile bridged or adopt";
+            return Err(bad("--gateway-mode", "shared", problem));
+        }
         Ok(Settings {
             mode: self.mode,
             node_name: node_name(self.node_name)?,
@@ -196,6 +212,7 @@ impl SettingsArgs {
             },
             firewalld: self.firewalld,
             profile: self.profile,
+            shares,
             hints: Hints::read(self.profile)?,
             moves: self.moves,
             bridge: self.bridge,

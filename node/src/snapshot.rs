@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::io;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use netlink_sys::AsyncSocket as _;
@@ -9,10 +10,10 @@ use podwire_ovs::client::{Client, ClientConfig, WaitError};
 use podwire_ovs::vswitch::DATABASE;
 use tokio::time::Instant;
 
-use crate::DOOR;
 use crate::actual::{ReadError, UNITS, switch, watched_tables};
 use crate::diff::{self, Finding};
 use crate::firewalld::{Firewalld, Rule};
+use crate::flows;
 use crate::items::{Actual, File, Item, ObservedSwitch, ObservedUplink, Sysctl, Tables, Undo};
 use crate::journal::Journal;
 use crate::moved::{Moved, MovedError};
@@ -22,6 +23,7 @@ use crate::plan::{Plan, boot_file, drop_in};
 use crate::servers::{Server, addresses, database, name_servers};
 use crate::settings::{Mode, Places, Settings};
 use crate::southbound;
+use crate::{DOOR, GATEWAY};
 
 /// Time limit of the database's answer.
 const DATABASE_LIMIT: Duration = Duration::from_secs(10);
@@ -83,6 +85,8 @@ pub(crate) struct Connections {
     /// The southbound database, if podwire has something to do in it.
     pub(crate) southbound: Option<Client>,
     pub(crate) firewalld: Option<Firewalld>,
+    /// Where ovs-vswitchd takes the flows of the gateway bridge.
+    pub(crate) flows: PathBuf,
     /// The API server and OVN's databases.
     servers: Vec<InUse>,
     pub(crate) handle: rtnetlink::Handle,
@@ -128,6 +132,7 @@ impl Connections {
             client,
             southbound: None,
             firewalld: Firewalld::connect().await,
+            flows: flows::socket(&places.ovsdb),
             servers: addresses(&servers).await,
             handle,
             port: address.port_number(),
@@ -239,6 +244,10 @@ impl Connections {
             }
             None => Plan::default(),
         };
+        if actual.switch.bridges.contains_key(GATEWAY) {
+            let planned = plan.flows().cloned().unwrap_or_default();
+            actual.flows = flows::observe(&self.flows, &planned).await;
+        }
         let made = journal.iter().filter_map(|undo| match undo {
             Undo::Made(item) => Some(item),
             Undo::Sysctl { .. } | Undo::Replaced(_) => None,

@@ -5,8 +5,8 @@ use podwire_ovs::replica::TableSpec;
 use podwire_ovs::vswitch;
 
 use crate::items::{
-    ObservedBridge, ObservedPort, ObservedSsl, ObservedSwitch, ObservedTunnel, ObservedUplink,
-    keys_seen, strings,
+    BridgePorts, ObservedBridge, ObservedPort, ObservedSsl, ObservedSwitch, ObservedTunnel,
+    ObservedUplink, keys_seen, strings,
 };
 use crate::southbound;
 
@@ -53,6 +53,7 @@ pub(crate) fn switch(client: &Client, southbound: Option<&Client>) -> ObservedSw
                 .collect(),
             tunnels: ObservedTunnel::all(db),
             uplink: ObservedUplink::find(db),
+            gateway: BridgePorts::of(db),
             ssl: db.rows("SSL").next().map(|row| ObservedSsl::of(&row)),
             ports: ObservedPort::all(db),
             keys,

@@ -7,6 +7,7 @@ use podwire_ovs::value::Uuid;
 
 use super::address::ObservedAddress;
 use super::bridge::ObservedBridge;
+use super::bridge_flows::{BridgePorts, ObservedFlows};
 use super::by_door::ObservedByDoor;
 use super::key::Owned;
 use super::link::ObservedLink;
@@ -73,6 +74,8 @@ pub(crate) struct Actual {
     pub(crate) files: BTreeMap<String, String>,
     /// firewalld's state; None if it does not run.
     pub(crate) firewalld: Option<ObservedFirewalld>,
+    /// The flows of the gateway bridge; none without it, or if ovs-vswitchd does not answer.
+    pub(crate) flows: Option<ObservedFlows>,
     /// podwire's nftables tables by name, as far as they exist.
     pub(crate) tables: BTreeMap<&'static str, ObservedTable>,
     /// The digests of the tables as podwire has written them, if they are recorded.
@@ -109,6 +112,8 @@ pub(crate) struct ObservedSwitch {
     pub(crate) ports: BTreeMap<&'static str, ObservedPort>,
     /// The gateway bridge and its NIC.
     pub(crate) uplink: Option<ObservedUplink>,
+    /// The ports of the gateway bridge.
+    pub(crate) gateway: Option<BridgePorts>,
     /// Ports on the tunnel bridge that have podwire's mark, by name.
     pub(crate) tunnels: BTreeMap<String, ObservedTunnel>,
 }

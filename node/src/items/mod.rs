@@ -8,6 +8,7 @@ mod actual;
 mod address;
 mod adopted;
 mod bridge;
+mod bridge_flows;
 mod by_door;
 mod file;
 mod firewalld;
@@ -30,6 +31,7 @@ use std::fmt;
 
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE};
 use netlink_packet_route::RouteNetlinkMessage;
+use podwire_ovs::openflow::Flow;
 use podwire_ovs::transact::Transaction;
 use serde::{Deserialize, Serialize};
 
@@ -37,6 +39,7 @@ pub(crate) use actual::{Actual, ObservedSwitch, Tables};
 pub(crate) use address::{Address, ObservedAddress};
 pub(crate) use adopted::Adopted;
 pub(crate) use bridge::{Bridge, ObservedBridge};
+pub(crate) use bridge_flows::{ALL as ALL_FLOWS, BridgeFlows, BridgePorts, ObservedFlows};
 pub(crate) use by_door::{ByDoor, ObservedByDoor, is_by_door, is_to_door};
 pub(crate) use file::File;
 pub(crate) use former::Former;
@@ -168,6 +171,7 @@ kinds! {
     Sysctl(Sysctl): "sysctl", Kernel, Own;
     LinkUp(LinkUp): "link", Kernel, Journal;
     Uplink(Uplink): "uplink", Switch, Own;
+    BridgeFlows(BridgeFlows): "flows", OpenFlow, Own;
     Address(Address): "address", Kernel, Journal;
     Neighbour(Neighbour): "neighbour", Kernel, Journal;
     Former(Former): "route", Kernel, Own;
@@ -235,6 +239,8 @@ impl State {
 pub(crate) enum Writer {
     /// Open vSwitch's database.
     Switch,
+    /// ovs-vswitchd.
+    OpenFlow,
     /// The southbound database.
     Southbound,
     Firewalld,
@@ -308,6 +314,8 @@ pub(crate) enum Change {
     Attached(String),
     /// A request to the kernel, with its flags.
     Kernel(RouteNetlinkMessage, u16),
+    /// The flows of the gateway bridge, in place of podwire's that it has.
+    Flows(Vec<Flow>),
     /// A script for nft, and what it is about.
     Nft(&'static str, String),
     /// A file with this text, or its removal.

@@ -6,7 +6,7 @@ use clap::Args;
 use podwire_apiserver::Access;
 use podwire_daemon::settings::{Mode, ServerArgs, SettingsError, SouthboundArgs};
 
-use super::{Firewalld, Profile};
+use super::{Firewalld, GatewayMode, Profile};
 
 /// The flags that say what the node is to be.
 #[derive(Debug, Clone, Args)]
@@ -64,6 +64,17 @@ pub(crate) struct SettingsArgs {
         hide_possible_values = true
     )]
     pub(super) profile: Profile,
+    /// With br-ex. routed: the host sends pods' packets outside; shared: a gateway router of OVN's
+    /// does, with the node's addresses, if the controller makes one (podwire-controller
+    /// --gateway-mode shared)
+    #[arg(
+        long,
+        value_name = "MODE",
+        default_value = "routed",
+        env = "PODWIRE_GATEWAY_MODE",
+        hide_possible_values = true
+    )]
+    pub(super) gateway_mode: GatewayMode,
     /// MTU of pods and of the management port, in bytes [default: the uplink's, less the tunnel's
     /// headers]
     #[arg(long, value_name = "BYTES", env = "PODWIRE_MTU")]

@@ -37,7 +37,9 @@ impl Settings {
     pub(crate) fn with(&self, given: &ClusterSettings) -> Self {
         let mut settings = self.clone();
         settings.peers.clone_from(&given.peers);
-        settings.doors.clone_from(&given.doors);
+        // Answers would leave by the gateway router, and not by the door.
+        let doors = given.doors.as_ref().filter(|_| !settings.shares);
+        settings.doors = doors.cloned();
         if !self.subnets_by_flag {
             settings.node_subnets.clone_from(&given.subnets);
         }

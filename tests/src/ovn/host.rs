@@ -10,6 +10,7 @@ use crate::failure::OrFail;
 use crate::node::run_in;
 use crate::place::Place;
 use crate::words::Words as _;
+use crate::{Datapath, datapath};
 
 /// The central machine's IPv6 address on the underlay; the nodes' follow it.
 const CENTRAL_IPV6: &str = "fd00:31::1";
@@ -32,6 +33,32 @@ impl Central {
     pub fn bare_node(&self, name: &str, number: u8) -> OvnNode {
         let node = self.node_without_controller(name, number);
         self.bare(node, CENTRAL_ADDRESS, CENTRAL_IPV6)
+    }
+
+    /// The same, with the end of the underlay in an operator's br-ex, which has its addresses.
+    #[track_caller]
+    pub fn bare_node_by_bridge(&self, name: &str, number: u8) -> OvnNode {
+        let node = self.bare_node(name, number);
+        let former = node.uplink();
+        let mac = node.run("cat", "/sys/class/net/eth0/address");
+        if former == "eth0" {
+            node.run("ip", "address flush dev eth0 scope global");
+        } else {
+            node.vsctl(format!("del-br {former}"));
+        }
+        let (kind, mac) = (datapath().name(), mac.trim());
+        node.vsctl(format!(
+            "add-br br-ex -- set bridge br-ex datapath_type={kind} fail_mode=standalone \
+             other_config:hwaddr={mac} -- add-port br-ex eth0"
+        ));
+        node.configure_gateway();
+        if datapath() == Datapath::Netdev {
+            // The host hears what the userspace datapath hears, and would refuse what is for pods.
+            let table = "table netdev deaf { chain in { type filter hook ingress device eth0 \
+                         priority 0; policy drop; }; }";
+            node.run("nft", [table]);
+        }
+        node
     }
 
     /// The same, on an underlay subnet of its own: all others are reached by the router.
@@ -143,6 +170,21 @@ impl Central {
 }
 
 impl OvnNode {
+    /// What the operator has on br-ex: link, addresses and default routes.
+    #[track_caller]
+    pub fn configure_gateway(&self) {
+        let (v4, v6) = (self.tunnel_address(), self.underlay_ipv6());
+        for line in [
+            format!("address replace {v4}/24 dev br-ex"),
+            format!("address replace {v6}/64 dev br-ex nodad"),
+            "link set br-ex up".to_owned(),
+            format!("route replace default via {CENTRAL_ADDRESS}"),
+            format!("-6 route replace default via {CENTRAL_IPV6}"),
+        ] {
+            self.run("ip", line);
+        }
+    }
+
     /// The node's IPv6 address on the underlay, where it has one.
     pub fn underlay_ipv6(&self) -> String {
         let host = 1 + u16::from(self.number);

@@ -19,13 +19,19 @@ impl OvnNode {
     /// Makes a [`Central::bare_node`] a part of the cluster, in both families.
     #[track_caller]
     pub fn join(&self, central: &Central, server: &ApiServer) -> NodeRun {
+        self.join_by(central, server, self.joining("run", server))
+    }
+
+    /// The same, by this command line.
+    #[track_caller]
+    pub fn join_by(&self, central: &Central, server: &ApiServer, line: Vec<String>) -> NodeRun {
         let name = &*self.name;
         let mut object = apiserver::node(name, &self.tunnel_address());
         let v6 = json!({ "type": "InternalIP", "address": self.underlay_ipv6() });
         let addresses = object["status"]["addresses"].as_array_mut();
         addresses.into_iter().for_each(|it| it.push(v6.clone()));
         server.apply(object);
-        let run = NodeRun::start(self, self.joining("run", server));
+        let run = NodeRun::start(self, line);
         central.await_chassis(name);
         central.await_up(&format!("k8s-{name}"), true);
         run
@@ -43,6 +49,15 @@ impl OvnNode {
             server.url()
         );
         line.words()
+    }
+
+    /// The same for a [`Central::bare_node_by_bridge`], with this mode of its gateway.
+    pub fn joining_by_bridge(&self, verb: &str, server: &ApiServer, mode: &str) -> Vec<String> {
+        let mut words = self.joining(verb, server);
+        let named = words.iter().position(|word| word == "--interface");
+        words.drain(named.map_or(0..0, |at| at..at + 2));
+        words.extend(format!("--profile adopt --gateway-mode {mode}").words());
+        words
     }
 
     /// Waits until this node leads clients to the doors of these others.

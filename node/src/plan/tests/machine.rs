@@ -32,6 +32,7 @@ pub(super) fn settings(subnets: &[&str]) -> Settings {
         ovn_remote: Some("tcp:192.0.2.9:6642".to_owned()),
         bridge: "br-int".to_owned(),
         profile: crate::settings::Profile::Routed,
+        shares: false,
         hints: Default::default(),
         moves: false,
     }
