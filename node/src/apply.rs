@@ -25,6 +25,7 @@ use crate::guard::GuardError;
 use crate::items::{Actual, Change, Item, Mark, Owned, TunnelPort, Undo, keys_transaction};
 use crate::journal::{Journal, JournalError};
 use crate::moved::MovedError;
+use crate::network_manager::{Deed, NetworkManagerError};
 use crate::networkd::{self, NetworkdError};
 use crate::nft::{self, NftError};
 use crate::reach::{self, ReachError};
@@ -138,6 +139,8 @@ pub(crate) enum ApplyError {
     #[error(transparent)]
     Networkd(#[from] NetworkdError),
     #[error(transparent)]
+    NetworkManager(#[from] NetworkManagerError),
+    #[error(transparent)]
     Reach(#[from] ReachError),
     #[error("it is not moved: {0}")]
     Unsafe(String),
@@ -230,11 +233,23 @@ impl Machine {
                 self.counts.dbus += 1;
                 Ok(networkd::reload().await?)
             }
+            Change::NetworkManager(deed) => {
+                self.counts.dbus += 1;
+                Ok(deed.execute().await?)
+            }
             Change::Managed(index) => {
                 networkd::managed(index).await?;
                 Ok(reach::settled().await?)
             }
             Change::Renewed(awaited) => Ok(reach::renewed(&awaited).await?),
+            Change::RenewedBack(awaited) => {
+                // Its server may no longer answer: then what stands in for the lease stays.
+                if reach::renewed(&awaited).await.is_ok() {
+                    self.counts.dbus += 1;
+                    Deed::SettleBack(awaited.link).execute().await?;
+                }
+                Ok(())
+            }
         }
     }
 

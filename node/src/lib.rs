@@ -15,10 +15,10 @@
 //! host, and `announce` publishes the node to
 //! the control plane. `role` reports its state to the agent's tools. `moved` is the record of a NIC
 //! that is moved into the gateway bridge, `guard` the process that moves it back, and `reach` asks
-//! whether the gateways answer; `networkd` has systemd-networkd configure the bridge instead of the
-//! NIC. `preflight` checks what no item shows. `privileges` says what `run` keeps of root's.
-//! `flows` talks to ovs-vswitchd about the gateway bridge, `nft` to nft(8), and `wire` encodes
-//! netlink messages that rtnetlink does not know.
+//! whether the gateways answer; `networkd` and `network_manager` have these programs configure the
+//! bridge instead of the NIC, and `manager` finds which. `preflight` checks what no item shows.
+//! `privileges` says what `run` keeps of root's. `flows` talks to ovs-vswitchd about the gateway
+//! bridge, `nft` to nft(8), and `wire` encodes netlink messages that rtnetlink does not know.
 
 #![forbid(unsafe_code)]
 
@@ -37,7 +37,9 @@ mod items;
 mod journal;
 mod left_out;
 mod mac;
+mod manager;
 mod moved;
+mod network_manager;
 mod networkd;
 mod nft;
 pub mod overlap;

@@ -187,7 +187,39 @@ impl Lan {
         networkd
     }
 
-    /// Waits until a link has both default routes by systemd-networkd.
+    /// Has NetworkManager configure the machine's NIC by a profile with these settings, which is
+    /// active when this returns.
+    #[track_caller]
+    pub fn network_manager<'node>(machine: &'node Machine, own: &[&str]) -> Manager<'node> {
+        let node = machine.node();
+        node.run("ip", "address flush dev eth0");
+        node.run("ip", "-4 route flush dev eth0");
+        node.run("ip", "-6 route flush dev eth0");
+        let manager = Manager::network_manager(node).or_fail();
+        let add = "connection add save no type ethernet ifname eth0 con-name own autoconnect no";
+        let add: Vec<&str> = add.split(' ').chain(own.iter().copied()).collect();
+        node.run("nmcli", &add[..]);
+        node.run("nmcli", "connection up own");
+        manager
+    }
+
+    /// Takes the cable of the machine's NIC out, and puts it in again.
+    #[track_caller]
+    pub fn flap(&self) {
+        for state in ["down", "up"] {
+            run_in(&self.0, "ip", format!("link set eth0 {state}")).or_fail();
+        }
+        // With the link, its IPv6 addresses have gone.
+        for line in [
+            "address replace 2001:db8::1/64 dev eth0 nodad",
+            "address replace 2001:db8::20/64 dev eth0 nodad",
+            "address replace fe80::1/64 dev eth0 nodad",
+        ] {
+            run_in(&self.0, "ip", line).or_fail();
+        }
+    }
+
+    /// Waits until a link has both default routes by its network manager.
     #[track_caller]
     pub fn await_renewed(machine: &Machine, link: &str) {
         for (family, text) in [

@@ -45,6 +45,11 @@ impl<'node> Manager<'node> {
     pub fn network_manager(node: &'node TestNode) -> Result<Self, Failure> {
         // As after a boot: what an operator has said of a link is kept there.
         node.run("sh", ["-c", "rm -rf /run/NetworkManager; mkdir -p /run/nm"]);
+        Self::network_manager_again(node)
+    }
+
+    /// NetworkManager, which goes on with what an earlier one has left.
+    pub fn network_manager_again(node: &'node TestNode) -> Result<Self, Failure> {
         write(node, "/run/nm/NetworkManager.conf", NETWORK_MANAGER);
         let mut command = Command::new("NetworkManager");
         command.arg("--no-daemon").args(

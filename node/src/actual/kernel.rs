@@ -17,8 +17,8 @@ use crate::items::{
     Actual, ObservedAddress, ObservedByDoor, ObservedLink, ObservedNeighbour, ObservedRoute,
     is_by_door,
 };
+use crate::manager::{Manager, Tells};
 use crate::moved::NicConfig;
-use crate::networkd::{self, Managed};
 
 impl Actual {
     /// With what is on the links that `holds` names.
@@ -61,13 +61,14 @@ impl Actual {
         }
         for (index, name) in held {
             let held = NicConfig::of(&dump, &neighbours, index, name);
-            let managed = Managed::of_link(index);
-            let reasons = immovable(&held, name, &dump.routes, index, managed.is_some());
+            let managed = Manager::look(name, index).await;
+            let renews = managed.as_ref().is_some_and(Manager::renews);
+            let reasons = immovable(&held, name, &dump.routes, index, renews);
             self.managed.extend(managed.map(|it| (name.clone(), it)));
             self.immovable.insert(name.clone(), reasons);
             self.held.insert(name.clone(), held);
         }
-        self.tells_networkd = networkd::is_told();
+        self.tells = Tells::look();
         let routes = dump.routes.into_iter();
         let routes: Vec<ObservedRoute> = routes
             .filter_map(|message| ObservedRoute::of(message, |index| names.get(&index).cloned()))

@@ -13,8 +13,8 @@ use crate::actual::{gateways, switch};
 use crate::diff::Step;
 use crate::guard;
 use crate::items::{Actual, Item, Kind as _, Uplink};
+use crate::manager::Tells;
 use crate::moved::{self, Deadline, Moved, Phase};
-use crate::networkd;
 use crate::reach;
 use crate::settings::Places;
 
@@ -171,7 +171,7 @@ impl Machine {
         let mut actual = actual.clone();
         actual.switch = switch(&self.client, None);
         actual.moved = Some(moved.clone());
-        actual.tells_networkd = networkd::is_told();
+        actual.tells = Tells::look();
         let uplink = Uplink {
             nic: moved.nic.clone(),
             bridge: moved.bridge.clone(),

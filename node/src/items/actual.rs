@@ -19,8 +19,8 @@ use super::table::ObservedTable;
 use super::tunnel::ObservedTunnel;
 use super::uplink::ObservedUplink;
 use crate::firewalld::ObservedFirewalld;
+use crate::manager::{Manager, Tells};
 use crate::moved::{Moved, NicConfig};
-use crate::networkd::Managed;
 use crate::overlap::InUse;
 use crate::southbound::{Chassis, ObservedEnd};
 
@@ -42,10 +42,10 @@ pub(crate) struct Actual {
     pub(crate) held: BTreeMap<String, NicConfig>,
     /// Why what they have can't be moved.
     pub(crate) immovable: BTreeMap<String, Vec<String>>,
-    /// Those of them that systemd-networkd configures.
-    pub(crate) managed: BTreeMap<String, Managed>,
-    /// Whether it was told to configure the bridge instead of the NIC.
-    pub(crate) tells_networkd: bool,
+    /// What configures them, beside podwire.
+    pub(crate) managed: BTreeMap<String, Manager>,
+    /// What was told to configure the bridge instead of the NIC.
+    pub(crate) tells: Tells,
     /// The record of a moved NIC.
     pub(crate) moved: Option<Moved>,
     /// What the machine needs for itself.

@@ -58,12 +58,13 @@ pub(crate) use sysctl::{CONNTRACK_BUCKETS, Sysctl, read_sysctl};
 pub(crate) use table::ObservedTable;
 pub(crate) use tunnel::{ObservedTunnel, Tunnel};
 pub(crate) use tunnel_port::TunnelPort;
-pub(crate) use uplink::{BOOT_FILE, ManagedConfig, ObservedUplink, Uplink};
+pub(crate) use uplink::{BOOT_FILE, ManagedConfig, ObservedUplink, Uplink, stand_ins};
 
 use crate::DOOR;
 use crate::firewall::Table;
 use crate::firewalld::Rule;
 use crate::moved::Moved;
+use crate::network_manager::Deed;
 
 /// A kind of items.
 pub(crate) trait Kind {
@@ -330,8 +331,12 @@ pub(crate) enum Change {
     Networkd,
     /// None: it waits until systemd-networkd has begun to configure the link with this index.
     Managed(u32),
+    /// Tells NetworkManager.
+    NetworkManager(Deed),
     /// None: it waits until a network manager has renewed all of this.
     Renewed(ManagedConfig),
+    /// The same, for a while; then NetworkManager drops what has stood in for it.
+    RenewedBack(ManagedConfig),
 }
 
 /// Flags of a request: for what does not exist yet, for what may exist, and for any other.

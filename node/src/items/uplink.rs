@@ -18,15 +18,22 @@ use podwire_ovs::vswitch::{StringMap, set_keys};
 use serde::{Deserialize, Serialize};
 
 use super::rows::{add_port, strings};
-use super::{Actual, CHANGE, Change, Item, Kind, State, View, destination, link};
+use super::{Actual, CHANGE, Change, Item, Kind, State, View, destination, ip, link};
 use crate::MARK;
+use crate::manager::Manager;
 use crate::moved::{Moved, NicConfig, Phase, is_learned, is_leased};
-use crate::networkd::FILES;
+use crate::network_manager::{Deed, StandIns};
+use crate::networkd::{FILES, Managed};
 use transfer::Lifetimes;
 
 /// The key of a bridge's `external_ids` that names its NIC, as ovn-kubernetes has it. It is how the
 /// choice of the NIC outlives a boot.
 pub(crate) const NIC: &str = "bridge-uplink";
+
+/// The kind of a link of Open vSwitch's userspace datapath.
+const TAP: &str = "tun";
+/// linux/rtnetlink.h: RT_TABLE_MAIN.
+const TABLE_MAIN: u32 = 254;
 
 /// Its key that says that the move was confirmed: `podwire node run` makes it again after a boot.
 const CONFIRMED: &str = "podwire.io/uplink-confirmed";
@@ -112,12 +119,67 @@ impl Uplink {
         })
     }
 
-    /// Has systemd-networkd configure the bridge and no longer the NIC, which is in it by now.
+    /// Has a network manager let go of the NIC, which changes nothing on it.
+    fn let_go(&self, held: &NicConfig, actual: &Actual) -> Vec<Change> {
+        let Some(Manager::NetworkManager(managed)) = actual.managed.get(&self.nic) else {
+            return Vec::new();
+        };
+        let kind = actual.links.get(&self.bridge).map(|link| &*link.kind);
+        let told = managed.told(&self.bridge, kind == Some(TAP), &stand_ins(held));
+        // When it begins to configure a link, it first restores what it has seen in the kernel's
+        // settings when it began to know the link: for the bridge, that RAs are accepted.
+        [
+            Deed::Add(told),
+            Deed::LetGo(self.bridge.clone()),
+            Deed::LetGo(self.nic.clone()),
+        ]
+        .map(Change::NetworkManager)
+        .into()
+    }
+
+    /// Has a network manager configure the bridge and no longer the NIC, which is in it by now.
     fn handed_over(&self, held: &NicConfig, actual: &Actual) -> Vec<Change> {
-        let files = actual.managed.get(&self.nic);
-        let files = files.and_then(|it| it.files(&self.nic, &self.bridge).ok());
         let links = link_of(&self.nic, actual).zip(link_of(&self.bridge, actual));
-        let (Some(texts), Some((nic, bridge))) = (files, links) else {
+        let (Some(manager), Some((nic, bridge))) = (actual.managed.get(&self.nic), links) else {
+            return Vec::new();
+        };
+        match manager {
+            Manager::Networkd(managed) => self.by_networkd(managed, held, nic, bridge),
+            Manager::NetworkManager(managed) => {
+                let kind = actual.links.get(&self.bridge).map(|link| &*link.kind);
+                let told = managed.told(&self.bridge, kind == Some(TAP), &stand_ins(held));
+                // Nobody else has had these addresses, and a question would keep them from use.
+                let dad = |value: &str| {
+                    let path = format!("net/ipv6/conf/{}/accept_dad", self.bridge);
+                    let change = Change::Sysctl(path, value.to_owned());
+                    actual.has_ipv6.then_some(change)
+                };
+                let learned = ManagedConfig {
+                    addresses: Vec::new(),
+                    ..ManagedConfig::of(held, &bridge)
+                };
+                let mut changes: Vec<Change> = dad("0").into_iter().collect();
+                changes.push(Change::NetworkManager(Deed::Take(self.bridge.clone())));
+                changes.push(Change::Renewed(learned));
+                let settle = Deed::Settle(self.bridge.clone(), told);
+                changes.push(Change::NetworkManager(settle));
+                changes.push(Change::Renewed(ManagedConfig::of(held, &bridge)));
+                changes.extend(transfer::addresses(held, &bridge, false));
+                changes.extend(transfer::settled(held, &nic, &bridge));
+                changes.extend(dad("1"));
+                changes
+            }
+        }
+    }
+
+    fn by_networkd(
+        &self,
+        managed: &Managed,
+        held: &NicConfig,
+        nic: (String, u32),
+        bridge: (String, u32),
+    ) -> Vec<Change> {
+        let Ok(texts) = managed.files(&self.nic, &self.bridge) else {
             return Vec::new();
         };
         let files = FILES.iter().zip(texts);
@@ -131,8 +193,30 @@ impl Uplink {
         changes
     }
 
-    /// Has it configure the NIC again, which is in no bridge any more. A lease stays there that it
-    /// does not know, for its server may no longer answer.
+    /// Has NetworkManager configure the NIC again.
+    fn given_back(&self, held: &NicConfig, actual: &Actual) -> Vec<Change> {
+        let Some(nic) = link_of(&self.nic, actual) else {
+            return vec![Change::NetworkManager(Deed::Forget)];
+        };
+        let back = Deed::TakeBack(self.nic.clone(), stand_ins(held));
+        let learned = ManagedConfig {
+            addresses: Vec::new(),
+            ..ManagedConfig::of(held, &nic)
+        };
+        let mut changes = vec![Change::NetworkManager(back)];
+        let bridge = link_of(&self.bridge, actual).unwrap_or_else(|| nic.clone());
+        // What has a lease is a source of routes, and NetworkManager may not have it yet.
+        changes.extend(transfer::addresses(held, &nic, true));
+        changes.extend(transfer::settled(held, &bridge, &nic));
+        changes.push(Change::NetworkManager(Deed::Forget));
+        if !learned.routes.is_empty() {
+            changes.push(Change::RenewedBack(learned));
+        }
+        changes
+    }
+
+    /// Has systemd-networkd configure the NIC again, which is in no bridge any more. A lease stays
+    /// there that it does not know, for its server may no longer answer.
     fn handed_back(&self, held: &NicConfig, actual: &Actual) -> Vec<Change> {
         let files = FILES.iter().filter(|path| Path::new(path).exists());
         let files = files.map(|path| Change::File((*path).to_owned(), None));
@@ -188,8 +272,11 @@ impl Uplink {
             change.mutate("Bridge", Condition::uuid(row), gone);
             changes.push(Change::Switch(change));
         }
-        if actual.tells_networkd {
+        if actual.tells.networkd {
             changes.extend(self.handed_back(held, actual));
+        }
+        if actual.tells.network_manager {
+            changes.extend(self.given_back(held, actual));
         }
         changes
     }
@@ -268,6 +355,28 @@ impl ManagedConfig {
         lacks
             .chain(routes.map(|(net, _)| format!("route {net}")))
             .collect()
+    }
+}
+
+/// What stands in for what a network manager renews, until it has done so.
+pub(crate) fn stand_ins(held: &NicConfig) -> StandIns {
+    let addresses = held.addresses.iter().filter(|it| is_leased(it));
+    let addresses = addresses.filter(|it| !transfer::is_temporary(it));
+    let addresses = addresses
+        .filter_map(|it| IpNet::new(own_address(it)?, it.header.prefix_len).ok())
+        .collect();
+    let routes = held.routes.iter().filter(|it| is_learned(it));
+    let routes = routes.filter(|it| table_of(it) == TABLE_MAIN);
+    let routes = routes.filter_map(|it| {
+        let gateway = it.attributes.iter().find_map(|it| match it {
+            RouteAttribute::Gateway(address) => ip(address),
+            _ => None,
+        });
+        Some((destination(it)?, gateway, transfer::later_metric(it)))
+    });
+    StandIns {
+        addresses,
+        routes: routes.collect(),
     }
 }
 
@@ -355,7 +464,8 @@ impl Kind for Uplink {
         };
         let held = actual.held.get(&self.nic).cloned().unwrap_or_default();
         let [staged, switched] = self.transfer(&held, actual, false);
-        let mut changes = staged;
+        let mut changes = self.let_go(&held, actual);
+        changes.extend(staged);
         if !seen.has_port() {
             let mut change = Transaction::new();
             // What ovs-ctl's --delete-transient-ports removes at the next boot.

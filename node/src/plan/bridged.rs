@@ -5,6 +5,7 @@ use crate::actual::DATABASE_UNIT;
 use crate::items::{
     Actual, Adopted, BOOT_FILE, Bridge, Claim, File, Item, Key, LinkUp, Sysctl, Uplink,
 };
+use crate::manager::Manager;
 use crate::moved::{Moved, Phase};
 use crate::settings::Settings;
 use crate::{FILE_MARK, GATEWAY, MAPPING};
@@ -136,8 +137,9 @@ impl Plan {
             first.push(Item::Bridge(bridge));
         }
         // A network manager configures the bridge as it did the NIC.
-        let is_managed = actual.managed.contains_key(&nic) || actual.tells_networkd;
-        if is_kept && actual.has_ipv6 && !is_managed {
+        let manager = actual.managed.get(&nic).map(Manager::name);
+        let manager = manager.or(actual.tells.name());
+        if is_kept && actual.has_ipv6 && manager.is_none() {
             // It gets the NIC's addresses, and none of its own.
             first.push(Item::Sysctl(Sysctl {
                 path: format!("net/ipv6/conf/{GATEWAY}/addr_gen_mode"),
@@ -173,10 +175,7 @@ impl Plan {
             _ => format!(
                 "profile bridged: {nic} is in {GATEWAY}, which has its addresses, routes and \
                  rules{}",
-                match is_managed {
-                    true => "; systemd-networkd configures it",
-                    false => "",
-                }
+                manager.map_or_else(String::new, |name| format!("; {name} configures it"))
             ),
         };
         self.verdict.extend(recorded.and_then(Moved::unconfirmed));

@@ -6,8 +6,8 @@ use std::path::Path;
 use kube::Client as Api;
 
 use crate::actual::gateways;
-use crate::items::{Actual, ObservedLink};
-use crate::networkd;
+use crate::items::{Actual, ObservedLink, stand_ins};
+use crate::manager;
 use crate::nft;
 use crate::reach;
 
@@ -36,12 +36,11 @@ pub(crate) async fn of_nic(
         ));
     }
     found.extend(actual.immovable.get(nic).into_iter().flatten().cloned());
+    let held = actual.held.get(nic);
+    let stand_ins = held.map(stand_ins).unwrap_or_default();
     match actual.managed.get(nic) {
-        Some(managed) => {
-            found.extend(managed.files(nic, bridge).err().into_iter().flatten());
-            found.extend(networkd::ping().await.err().map(|it| it.to_string()));
-        }
-        None => found.extend(manager(nic, link.index)),
+        Some(manager) => found.extend(manager.refusals(nic, bridge, &stand_ins).await),
+        None => found.extend(manager(nic)),
     }
     found.extend(firewall(nic, bridge).await);
     if actual.firewalld.is_some() {
@@ -52,7 +51,6 @@ pub(crate) async fn of_nic(
     if !found.is_empty() {
         return found;
     }
-    let held = actual.held.get(nic);
     let gateways = held.map(gateways).unwrap_or_default();
     if gateways.is_empty() && api.is_none() {
         found.push(format!(
@@ -111,36 +109,11 @@ fn of_link(nic: &str, link: &ObservedLink, actual: &Actual) -> Vec<String> {
 }
 
 /// The program that configures the NIC, and would do so again after the move.
-fn manager(nic: &str, index: u32) -> Option<String> {
-    let text = |path: String| std::fs::read_to_string(path).unwrap_or_default();
-    let managed = text(format!("/run/NetworkManager/devices/{index}"));
-    let managed = managed.lines().any(|line| line.trim() == "managed=true");
-    let ifupdown = text("/run/network/ifstate".to_owned());
-    let ifupdown = ifupdown
-        .lines()
-        .any(|line| line.split('=').next() == Some(nic));
-    let leases = ["dhclient", "dhcpcd"].into_iter().find(|name| {
-        ["", "/dhcpcd"].iter().any(|directory| {
-            let stems = [
-                format!("{name}.{nic}"),
-                format!("{name}-{nic}"),
-                nic.to_owned(),
-            ];
-            let mut stems = stems
-                .iter()
-                .filter(|it| **it != nic || !directory.is_empty());
-            stems.any(|stem| Path::new(&format!("/run{directory}/{stem}.pid")).exists())
-        })
-    });
-    let manager = match (managed, ifupdown, leases) {
-        (true, ..) => "NetworkManager",
-        (_, true, _) => "ifupdown",
-        (_, _, Some(client)) => client,
-        _ => return None,
-    };
+fn manager(nic: &str) -> Option<String> {
+    let manager = manager::other(nic)?;
     Some(format!(
-        "{manager} manages {nic}, and would configure it again after the move: that is not \
-         supported yet"
+        "{manager} manages {nic}, and would configure it again after the move: have \
+         systemd-networkd or NetworkManager configure {nic}, or nothing that watches it"
     ))
 }
 

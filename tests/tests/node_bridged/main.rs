@@ -2,6 +2,7 @@
 //! nothing can lose the machine by it.
 
 mod guard;
+mod network_manager;
 mod networkd;
 
 use std::io::{Read as _, Write as _};

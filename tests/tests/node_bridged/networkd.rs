@@ -15,7 +15,7 @@ const OWN: &str = "[Match]\nName=eth0\n[Network]\nDHCP=ipv4\nIPv6AcceptRA=yes\n\
                    Gateway=2001:db8::1\n";
 
 /// What systemd-networkd has made on a link, without lifetimes and the link's name.
-fn made(machine: &Machine, link: &str) -> Vec<String> {
+pub(super) fn made(machine: &Machine, link: &str) -> Vec<String> {
     let mut made = Vec::new();
     for line in [
         format!("-o address show dev {link} scope global"),
@@ -46,7 +46,7 @@ fn made(machine: &Machine, link: &str) -> Vec<String> {
 
 /// Waits until it has made all of this on a link.
 #[track_caller]
-fn await_made(machine: &Machine, link: &str, wanted: &[String]) {
+pub(super) fn await_made(machine: &Machine, link: &str, wanted: &[String]) {
     let until = Instant::now() + Duration::from_secs(30);
     while made(machine, link) != wanted && Instant::now() < until {}
     assert_eq!(made(machine, link), wanted);

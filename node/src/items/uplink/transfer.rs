@@ -15,7 +15,7 @@ use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use rtnetlink::RouteMessageBuilder;
 
 use super::super::{CHANGE, Change, NEW, REPLACE};
-use crate::moved::{FOREVER, NicConfig, is_learned};
+use crate::moved::{FOREVER, NicConfig, is_learned, is_leased};
 
 /// A link: its name and index.
 type Link = (String, u32);
@@ -138,6 +138,21 @@ pub(super) fn settled(held: &NicConfig, from: &Link, to: &Link) -> Vec<Change> {
     changes
 }
 
+/// The addresses that nobody renews, of which a network manager may have removed those of others;
+/// with those that have a lease, or without.
+pub(super) fn addresses<'a>(
+    held: &'a NicConfig,
+    to: &'a Link,
+    leased: bool,
+) -> impl Iterator<Item = Change> + 'a {
+    let wanted = held.addresses.iter();
+    let wanted = wanted.filter(move |it| !is_leased(it) || leased && !is_temporary(it));
+    wanted.map(|message| {
+        let new = RouteNetlinkMessage::NewAddress(address(message, to, false));
+        Change::Kernel(new, REPLACE)
+    })
+}
+
 /// The route that the kernel makes for an IPv6 address.
 fn connected(message: &AddressMessage, index: u32) -> Option<RouteMessage> {
     let ip = message.attributes.iter().find_map(|it| match it {
@@ -167,17 +182,21 @@ pub(super) fn is_temporary(message: &AddressMessage) -> bool {
 fn later(message: &RouteMessage, ends: &Ends<'_>, to: u32) -> RouteMessage {
     let mut message = route(message, ends, to);
     message.header.protocol = RouteProtocol::Static;
-    let mut metric = 0;
-    message.attributes.retain(|attribute| match attribute {
-        RouteAttribute::Priority(seen) => {
-            metric = *seen;
-            false
-        }
-        _ => true,
-    });
-    let metric = metric.saturating_add(LATER);
+    let metric = later_metric(&message);
+    message
+        .attributes
+        .retain(|it| !matches!(it, RouteAttribute::Priority(_)));
     message.attributes.push(RouteAttribute::Priority(metric));
     message
+}
+
+/// The metric of what stands in for a route.
+pub(super) fn later_metric(message: &RouteMessage) -> u32 {
+    let metric = message.attributes.iter().find_map(|it| match it {
+        RouteAttribute::Priority(metric) => Some(*metric),
+        _ => None,
+    });
+    metric.unwrap_or_default().saturating_add(LATER)
 }
 
 /// An address on another link, without what the kernel only reports.
