@@ -3,6 +3,7 @@
 //! rows of ovn-kubernetes' central shape.
 
 mod crowd;
+mod in_force;
 mod measure;
 mod monitor;
 mod node;

@@ -6,14 +6,12 @@ use std::time::{Duration, Instant};
 use podwire_tests::{Failure, Step as _};
 use serde_json::{Value, json};
 
-use super::node::Node;
 use super::northd::{Northd, Recomputes};
 use super::policies;
 use super::rows::{Rows, Subject, add_chassis};
-use super::southbound::{Southbound, bound, endpoint, gone, member};
+use super::southbound::{Southbound, bound, endpoint, gone};
 use super::{Options, monitor, table};
 use crate::cluster::Cluster;
-use crate::process::processor_time;
 
 const PODS_OF_A_NODE: u32 = 100;
 const PODS_OF_A_SERVICE: u32 = 10;
@@ -138,11 +136,7 @@ impl Measured {
         figures.push(("southbound database", bench.size()?, "MB"));
         say("restarts");
         let used = bench.northd.processor_time()?;
-        let began = Instant::now();
-        if let Some(operations) = bench.rows.restart(&cluster)? {
-            figures.push(("controller's restart", seconds(began.elapsed()), "s"));
-            #[expect(clippy::cast_precision_loss, reason = "it is zero or thousands")]
-            figures.push(("its operations", operations as f64, ""));
+        if bench.restart(&mut figures)? {
             bench.northd.settle()?;
             let used = bench.northd.processor_time()? - used;
             figures.push(("ovn-northd meanwhile, processor", seconds(used), "s"));
@@ -185,7 +179,7 @@ pub(crate) type Figure = (&'static str, f64, &'static str);
 pub(crate) struct Bench<'c> {
     pub(crate) cluster: &'c Cluster,
     pub(crate) southbound: Southbound,
-    northd: Northd<'c>,
+    pub(crate) northd: Northd<'c>,
     pub(crate) rows: &'c mut Rows,
 }
 
@@ -241,65 +235,20 @@ impl Bench<'_> {
         Ok(Changes::new(kind, processor, wall, [before, after]))
     }
 
-    /// Labels that change, and policies that come, one at a time: until the southbound database has
-    /// the address, or the set of the new policy's pods, and until a node has the flow.
-    fn policies(
-        &mut self,
-        policies: u32,
-        count: u32,
-        figures: &mut Vec<(&'static str, f64, &'static str)>,
-    ) -> Result<Vec<Changes>, Failure> {
-        let mut node = Node::start(self.cluster);
-        node.bind(self.cluster, self.rows)?;
-        let [mut processor, mut wall, mut flows] = [Vec::new(), Vec::new(), Vec::new()];
-        self.northd.settle()?;
-        let before = self.northd.recomputes();
-        let controller = node.controller()?;
-        let on_node = processor_time(controller)?;
-        for number in policies::changeable(self.cluster).take(count as usize) {
-            let address = self.rows.address(self.cluster, number);
-            let (awaited, used) = (member(&address), self.northd.processor_time()?);
-            let began = Instant::now();
-            self.rows.relabel(self.cluster, (policies, number))?;
-            wall.push(self.southbound.await_seen(&awaited)? - began);
-            flows.push(node.await_flow(&address)? - began);
-            self.northd.settle()?;
-            processor.push(self.northd.processor_time()? - used);
-        }
-        let on_node = (processor_time(controller)? - on_node) / count;
-        figures.push((
-            "a label, ovn-controller, processor",
-            seconds(on_node) * 1e3,
-            "ms",
-        ));
-        let after = self.northd.recomputes();
-        let counts = [before, after];
-        let labels = Changes::new("label, until southbound", processor.clone(), wall, counts);
-        let flows = Changes::new("label, until the flow", processor, flows, counts);
-        let (mut processor, mut wall) = (Vec::new(), Vec::new());
-        let before = self.northd.recomputes();
-        for turn in 0..count {
-            let used = self.northd.processor_time()?;
-            let began = Instant::now();
-            self.rows.add_policy(self.cluster, policies + turn)?;
-            wall.push(self.northd.settle()? - began);
-            processor.push(self.northd.processor_time()? - used);
-        }
-        let counts = [before, self.northd.recomputes()];
-        let created = Changes::new("policy, until all is done", processor, wall, counts);
-        let [all, of_acls] = self.logical_flows();
-        figures.push(("logical flows", all, ""));
-        figures.push(("logical flows of ACLs", of_acls, ""));
-        figures.push(("OpenFlow flows of the node", node.flows(), ""));
-        let [northd, databases] = self.northd.resident()?;
-        figures.push(("ovn-northd, resident", megabytes(northd * 1024), "MB"));
-        figures.push(("ovsdb-server, resident", megabytes(databases * 1024), "MB"));
-        figures.push(("southbound database", self.size()?, "MB"));
-        Ok(vec![labels, flows, created])
+    /// Restarts the controller, if there is one.
+    pub(crate) fn restart(&mut self, figures: &mut Vec<Figure>) -> Result<bool, Failure> {
+        let began = Instant::now();
+        let Some(operations) = self.rows.restart(self.cluster)? else {
+            return Ok(false);
+        };
+        figures.push(("controller's restart", seconds(began.elapsed()), "s"));
+        #[expect(clippy::cast_precision_loss, reason = "it is zero or thousands")]
+        figures.push(("its operations", operations as f64, ""));
+        Ok(true)
     }
 
     /// The number of logical flows, and of those that ACLs make.
-    fn logical_flows(&self) -> [f64; 2] {
+    pub(crate) fn logical_flows(&self) -> [f64; 2] {
         let machine = self.cluster.central.machine();
         let said: Value =
             serde_json::from_str(&machine.run("ovsdb-client", FLOWS)).unwrap_or_default();
@@ -316,7 +265,7 @@ impl Bench<'_> {
     }
 
     /// The southbound database's file once it has no history, in MB.
-    fn size(&self) -> Result<f64, Failure> {
+    pub(crate) fn size(&self) -> Result<f64, Failure> {
         let machine = self.cluster.central.machine();
         let [databases, _] = self.cluster.central.pids();
         let socket = format!("/run/ovn/ovsdb-server.{databases}.ctl");
@@ -329,7 +278,7 @@ impl Bench<'_> {
 }
 
 impl Changes {
-    fn new(
+    pub(crate) fn new(
         kind: &'static str,
         mut processor: Vec<Duration>,
         mut wall: Vec<Duration>,

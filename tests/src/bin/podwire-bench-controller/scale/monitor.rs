@@ -179,7 +179,7 @@ pub(crate) fn controller_of(node: &OvnNode) -> Result<u32, Failure> {
 }
 
 /// Waits until a process has done all that there was to do.
-fn settle(pid: u32) -> Result<(), Failure> {
+pub(crate) fn settle(pid: u32) -> Result<(), Failure> {
     let (mut since, mut before) = (Instant::now(), processor_time(pid)?);
     while since.elapsed() < QUIET {
         thread::sleep(QUIET / 10);

@@ -11,12 +11,12 @@ use std::time::{Duration, Instant};
 use podwire_tests::ovn::OvnNode;
 use podwire_tests::{Failure, Step as _};
 
-use super::monitor::controller_of;
+use super::monitor::{controller_of, settle};
 use super::rows::Rows;
 use crate::cluster::{Cluster, name_of_node};
 
 /// Ports of pods on it.
-pub(crate) const PORTS: u32 = 10;
+const PORTS: u32 = 10;
 const LIMIT: Duration = Duration::from_secs(300);
 
 pub(crate) struct Node {
@@ -25,10 +25,18 @@ pub(crate) struct Node {
     monitor: Option<Child>,
 }
 
+/// Of each address the packets from which have flows that were added since the monitor began: when
+/// the last of these was added.
 #[derive(Default)]
 struct Seen {
     at: Mutex<HashMap<String, Instant>>,
     changed: Condvar,
+}
+
+/// The pods whose ports it has.
+pub(crate) fn bound(cluster: &Cluster) -> impl Iterator<Item = u32> {
+    let own = (0..cluster.pods).step_by(cluster.nodes as usize);
+    own.take(PORTS as usize)
 }
 
 impl Node {
@@ -43,10 +51,7 @@ impl Node {
 
     /// Binds pods' ports, and follows the flows from when they are there.
     pub(crate) fn bind(&mut self, cluster: &Cluster, rows: &Rows) -> Result<(), Failure> {
-        for number in (0..cluster.pods)
-            .step_by(cluster.nodes as usize)
-            .take(PORTS as usize)
-        {
+        for number in bound(cluster) {
             let (port, name) = (Rows::port(number), format!("p{number}"));
             let version = rows.version(number);
             self.node.vsctl(format!(
@@ -70,14 +75,16 @@ impl Node {
                 .map_while(Result::ok)
             {
                 let now = Instant::now();
-                if !line.contains("event=ADDED") {
+                let mut words = line.split([',', ' ']);
+                let Some(address) = words.find_map(|it| it.strip_prefix("nw_src=")) else {
                     continue;
-                }
-                let words = line
-                    .split([',', ' '])
-                    .filter_map(|it| it.strip_prefix("nw_src="));
+                };
                 let mut at = seen.at.lock().unwrap_or_else(PoisonError::into_inner);
-                at.extend(words.map(|address| (address.to_owned(), now)));
+                if line.contains("event=ADDED") {
+                    at.insert(address.to_owned(), now);
+                } else if line.contains("event=DELETED") {
+                    at.remove(address);
+                }
                 seen.changed.notify_all();
             }
         });
@@ -85,17 +92,44 @@ impl Node {
         Ok(())
     }
 
-    /// Waits for a flow that was added for packets from an address; when that was.
+    /// Waits until ovn-controller has nothing to do and there are flows for packets from an
+    /// address; when the last of them was added.
     pub(crate) fn await_flow(&self, address: &str) -> Result<Instant, Failure> {
+        self.await_seen(address, true)?;
+        settle(self.controller()?)?;
         let at = self.seen.at.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_missing = |at: &mut HashMap<_, _>| !at.contains_key(address);
-        let awaited = self.seen.changed.wait_timeout_while(at, LIMIT, is_missing);
-        let (at, _) = awaited.unwrap_or_else(PoisonError::into_inner);
         at.get(address).copied().ok_or_else(|| Failure::Deadline {
-            awaited: format!("a flow from {address}"),
-            waited: LIMIT,
-            seen: format!("{} others", at.len()),
+            awaited: format!("flows from {address} that stay"),
+            waited: Duration::ZERO,
+            seen: "none".to_owned(),
         })
+    }
+
+    /// Waits until there are none.
+    pub(crate) fn await_no_flow(&self, address: &str) -> Result<(), Failure> {
+        self.await_seen(address, false)?;
+        settle(self.controller()?)
+    }
+
+    fn await_seen(&self, address: &str, is_there: bool) -> Result<(), Failure> {
+        let at = self.seen.at.lock().unwrap_or_else(PoisonError::into_inner);
+        let waits = |at: &mut HashMap<_, _>| at.contains_key(address) != is_there;
+        let awaited = self.seen.changed.wait_timeout_while(at, LIMIT, waits);
+        let (at, waited) = awaited.unwrap_or_else(PoisonError::into_inner);
+        match waited.timed_out() {
+            false => Ok(()),
+            true => Err(Failure::Deadline {
+                awaited: format!("flows from {address}: {is_there}"),
+                waited: LIMIT,
+                seen: format!("flows from {} others", at.len()),
+            }),
+        }
+    }
+
+    /// Whether there are flows for packets from an address, by the switch itself.
+    pub(crate) fn has_flow(&self, address: &str) -> bool {
+        let found = format!("dump-flows br-int ip,nw_src={address}");
+        self.node.run("ovs-ofctl", found).contains("nw_src=")
     }
 
     /// The process of its ovn-controller.

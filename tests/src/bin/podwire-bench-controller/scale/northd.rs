@@ -1,5 +1,6 @@
 //! ovn-northd's process: what it used, what it computed anew, and when it has nothing to do.
 
+use std::ops::AddAssign;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -20,12 +21,19 @@ pub(crate) struct Northd<'c> {
 }
 
 /// How often it computed everything anew, so far.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 pub(crate) struct Recomputes {
     /// The logical network: ports, datapaths, load balancers.
     pub(crate) northd: u64,
     /// The logical flows.
     pub(crate) lflow: u64,
+}
+
+impl AddAssign for Recomputes {
+    fn add_assign(&mut self, more: Self) {
+        self.northd += more.northd;
+        self.lflow += more.lflow;
+    }
 }
 
 impl<'c> Northd<'c> {

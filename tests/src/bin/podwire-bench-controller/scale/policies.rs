@@ -1,12 +1,14 @@
 //! NetworkPolicies over all namespaces: as objects, and as rows of ovn-kubernetes' shape.
 //!
 //! Policy N is of namespace N and selects a fifth of its pods. It has a rule for a fifth of the
-//! pods of twenty namespaces and a network without a part of it (or several), by four ports and a
+//! pods of some twenty namespaces and a network without a part of it (or several), by four ports and a
 //! range, and a rule for what the pods may ask.
+
+use std::collections::HashSet;
 
 use serde_json::{Value, json};
 
-use super::node::PORTS;
+use super::node::bound;
 use super::peer::{insert, map, under};
 use crate::cluster::{Cluster, NAMESPACES, name_of_pod, namespace};
 
@@ -22,8 +24,9 @@ pub(crate) fn app(number: u32) -> u32 {
     (number / NAMESPACES) % APPS
 }
 
+/// Of a namespace: not that of all whose pods are on one node.
 fn team(namespace: u32) -> u32 {
-    namespace % NAMESPACES % TEAMS
+    namespace % NAMESPACES / 3 % TEAMS
 }
 
 /// What a policy selects, and what its rule allows.
@@ -100,11 +103,12 @@ fn name_of(policy: u32) -> String {
     format!("policy-{policy}")
 }
 
-/// The pods whose label can become that of peers, each another.
+/// The pods of other nodes whose label can become that of peers of the node's pods, and is not that
+/// of such peers already.
 pub(crate) fn changeable(cluster: &Cluster) -> impl Iterator<Item = u32> {
-    let all = 0..cluster.pods;
-    all.skip((PORTS * cluster.nodes) as usize)
-        .filter(|number| team(*number) == 0 && app(*number) != CHANGED)
+    let seen: HashSet<u32> = bound(cluster).map(|pod| (app(pod) + 1) % APPS).collect();
+    let others = (0..cluster.pods).filter(|number| number % cluster.nodes != 0);
+    others.filter(move |number| team(*number) == 0 && !seen.contains(&app(*number)))
 }
 
 /// The pods that a policy selects, by the labels that they had at first.
@@ -114,8 +118,8 @@ pub(crate) fn selected(cluster: &Cluster, policy: u32) -> impl Iterator<Item = u
 }
 
 /// Changes a pod's label.
-pub(crate) fn change(cluster: &Cluster, number: u32) {
-    cluster.label(number, CHANGED);
+pub(crate) fn change(cluster: &Cluster, number: u32, app: u32) {
+    cluster.label(number, app);
 }
 
 // What follows is ovn-kubernetes' shape: sets shared by the text of selectors, a list of ports for

@@ -115,19 +115,19 @@ impl Rows {
         }
     }
 
-    /// Changes the label of a pod to that of peers.
+    /// Changes the label of a pod from one to another.
     pub(crate) fn relabel(
         &mut self,
         cluster: &Cluster,
         (policies, number): (u32, u32),
+        labels: [u32; 2],
     ) -> Result<(), Failure> {
         match self {
             Rows::Controller(..) => {
-                policies::change(cluster, number);
+                policies::change(cluster, number, labels[1]);
                 Ok(())
             }
             Rows::Peer(peer) => {
-                let labels = [policies::app(number), policies::CHANGED];
                 let places = labels.map(|app| policies::places(policies, number, app));
                 let places = places
                     .each_ref()

@@ -43,17 +43,31 @@ pub(crate) fn endpoint(address: &str) -> String {
 impl Southbound {
     /// Follows the database until that ends.
     pub(crate) fn follow(central: &Central) -> Result<Self, Failure> {
-        let socket = central.machine().path("/run/ovn/ovnsb_db.sock");
-        let mut stream = UnixStream::connect(socket).step(|| "reach the southbound database")?;
         let tables = json!({
             "Port_Binding": { "columns": ["logical_port"] },
             "Load_Balancer": { "columns": ["vips"] },
             "Address_Set": { "columns": ["addresses"] },
         });
-        let params = json!(["OVN_Southbound", null, tables]);
+        Self::of(central, ("ovnsb_db.sock", "OVN_Southbound"), &tables)
+    }
+
+    /// Follows the sets of the northbound database instead.
+    pub(crate) fn northbound(central: &Central) -> Result<Self, Failure> {
+        let tables = json!({ "Address_Set": { "columns": ["addresses"] } });
+        Self::of(central, ("ovnnb_db.sock", "OVN_Northbound"), &tables)
+    }
+
+    fn of(
+        central: &Central,
+        (socket, database): (&str, &str),
+        tables: &Value,
+    ) -> Result<Self, Failure> {
+        let socket = central.machine().path(&format!("/run/ovn/{socket}"));
+        let mut stream = UnixStream::connect(socket).step(|| format!("reach {database}"))?;
+        let params = json!([database, null, tables]);
         let request = json!({ "method": "monitor", "params": params, "id": 0 }).to_string();
         let sent = stream.write_all(request.as_bytes());
-        sent.step(|| "monitor the southbound database")?;
+        sent.step(|| format!("monitor {database}"))?;
         let seen = Arc::new(Seen::default());
         let own = Arc::clone(&seen);
         thread::spawn(move || {
@@ -71,6 +85,12 @@ impl Southbound {
             }
         });
         Ok(Self(seen))
+    }
+
+    /// Forgets that something was seen.
+    pub(crate) fn forget(&self, what: &str) {
+        let mut at = self.0.at.lock().unwrap_or_else(PoisonError::into_inner);
+        at.remove(what);
     }
 
     /// Waits until something was seen; when that was.
