@@ -131,6 +131,10 @@ test-policy-starts: root test-packages build ## 5,000 starts of pods that a poli
 test-policy-traces: root test-packages ## every case of network policies by ovn-northd and ovn-trace (`make test` asks about one packet of 53)
 	POLICY_TRACES=all $(CARGO) test -p podwire-controller --test policy -- --nocapture ovn_lets_pass
 
+.PHONY: test-policy-packets
+test-policy-packets: root test-packages ## every packet of every case of network policies, through two nodes with OVN and Open vSwitch (twenty minutes; `make test` sends those of one case of 41)
+	POLICY_PACKETS=all $(CARGO) test -p podwire-controller --test policy -- --nocapture packets_pass
+
 # One tree of about a gigabyte for each release, kept in target/versions. Its packages are those of `make test`, without compilers.
 VERSIONS ?= trixie sid
 VERSION_PACKAGES = $(filter-out golang-go,$(TEST_PACKAGES)) dpkg kmod procps python3

@@ -101,6 +101,15 @@ fn link_address(link: &str) -> nix::Result<LinkAddr> {
     address.ok_or(Errno::ENODEV)
 }
 
+/// A socket for the frames of one link of a place: send(2) sends as they are, recv(2) takes
+/// all others that pass the link.
+///
+/// # Errors
+/// There is no such link, or no packet socket could be opened there.
+pub fn socket_on(place: &Place, link: &str) -> Result<OwnedFd, Failure> {
+    Capture::on(place, link).map(|capture| capture.0)
+}
+
 /// Sends frames out of a link as they are, in order.
 ///
 /// # Errors

@@ -158,6 +158,16 @@ impl TestNode {
         }
     }
 
+    /// Waits until ovs-vswitchd has compared every cached flow with its tables as they are now.
+    #[track_caller]
+    pub fn await_revalidated(&self) {
+        // The first one ends a round that may have begun before the tables changed
+        // (ofproto-dpif-upcall.c, `upcall_unixctl_dump_wait`).
+        for _ in 0..2 {
+            self.appctl("revalidator/wait");
+        }
+    }
+
     /// Waits until ovs-vswitchd has applied what the database says now.
     #[track_caller]
     pub fn await_vswitchd(&self) {

@@ -343,7 +343,7 @@ fn nobody_passes_a_policy_by_a_node_and_everybody_is_seen_as_the_table_says() {
         central.sync();
         for node in &nodes {
             // Until then, what the switch has cached may let new connections pass.
-            node.run("ovs-appctl", "revalidator/wait");
+            node.await_revalidated();
         }
         thread::scope(|scope| {
             let asked = cells().into_iter().map(|cell| {

@@ -1,6 +1,6 @@
 //! NetworkPolicies and those of the whole cluster: what the rows let pass is what the API says, for
 //! every pair of pods of three namespaces, by an evaluator and an interpreter of matches that share
-//! no code with the controller, and by ovn-trace.
+//! no code with the controller; by ovn-trace; and by packets.
 //!
 //! What others test, and where it is here:
 //!
@@ -33,9 +33,11 @@
 #![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
 
 mod cases;
+mod frames;
 mod generated;
 mod oracle;
 mod ovn;
+mod packets;
 mod rows;
 mod steps;
 mod tiers;

@@ -13,6 +13,9 @@ use crate::{cases, generated, tiers};
 
 pub(crate) const SWITCH: &str = "everybody";
 
+/// Of the node that has the switch.
+pub(crate) const MANAGEMENT_PORT: &str = "k8s-everybody";
+
 pub(crate) struct Switch<'c> {
     central: &'c Central,
     northbound: Ovsdb,
@@ -77,6 +80,8 @@ impl<'c> Switch<'c> {
                 "lsp-add {SWITCH} {name} -- lsp-set-addresses {name} '{mac} {v4} {v6}'"
             ));
         }
+        // A group without ports on a switch is none in the matches of that switch.
+        central.nbctl(format!("lsp-add {SWITCH} {MANAGEMENT_PORT}"));
         let northbound = central.northbound();
         let rows = northbound.rows("Logical_Switch_Port").unwrap();
         let uuids = rows.into_iter().map(|row| {
@@ -135,8 +140,14 @@ impl<'c> Switch<'c> {
 
     /// Has the database's policies be those of a case.
     pub(crate) fn apply(&self, world: &World) {
-        let operations = Rows::of(world).northbound(&self.uuids);
-        self.northbound.transact(&operations).unwrap();
-        self.central.nbctl("--wait=sb sync");
+        // One after the other: OVN 26.03 loses a port group that is deleted and made again at once
+        // (docs/upstream).
+        let all = ["Port_Group", "Address_Set"];
+        let removed = all.map(|table| json!({ "op": "delete", "table": table, "where": [] }));
+        let made = Rows::of(world).northbound(&self.uuids, MANAGEMENT_PORT);
+        for operations in [&removed[..], &made] {
+            self.northbound.transact(operations).unwrap();
+            self.central.nbctl("--wait=sb sync");
+        }
     }
 }

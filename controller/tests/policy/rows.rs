@@ -162,7 +162,7 @@ impl Rows {
         changed.extend(self.policies.refresh(&self.pods, &self.namespaces));
         for subject in changed {
             let rows = match &subject {
-                Subject::Namespace(name) => self.policies.namespace_rows(name),
+                Subject::Namespace(name) => self.policies.namespace_rows(name, false),
                 Subject::Peers(id) => self.policies.peers_rows(id),
                 Subject::Policy(id) => self.policies.policy_rows(id).to_vec(),
                 Subject::Tiered(key) => self.policies.tiered_rows(key).to_vec(),

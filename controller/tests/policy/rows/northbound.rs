@@ -9,12 +9,14 @@ use serde_json::{Value, json};
 use super::{Rows, text, value};
 
 impl Rows {
-    /// The operations that make a northbound database's policies these, by the uuids of its
-    /// logical ports.
-    pub(crate) fn northbound(&self, ports: &BTreeMap<String, Value>) -> Vec<Value> {
-        let mut operations: Vec<Value> = ["Port_Group", "Address_Set"]
-            .map(|table| json!({ "op": "delete", "table": table, "where": [] }))
-            .into();
+    /// The operations that make these the policies of a northbound database without any, by the
+    /// uuids of its logical ports; one of these is a node's.
+    pub(crate) fn northbound(
+        &self,
+        ports: &BTreeMap<String, Value>,
+        management_port: &str,
+    ) -> Vec<Value> {
+        let mut operations = Vec::new();
         let nodes = podwire_controller::want::policy::nodes();
         let all = self.rows.values().flatten().chain(&self.shared);
         let all: Vec<&Row> = all.chain(&nodes).collect();
@@ -46,7 +48,10 @@ impl Rows {
             } }));
         }
         for row in all.iter().filter(|row| row.table == Table::PortGroup) {
-            let own = members(&row.name);
+            let mut own = members(&row.name);
+            if nodes.contains(row) {
+                own.insert(management_port.to_owned());
+            }
             let own: Vec<Value> = own.iter().map(|it| json!(["uuid", ports[it]])).collect();
             let acls = self.acls().enumerate().filter(|(_, acl)| {
                 let mut parents = acl.parents.iter();
