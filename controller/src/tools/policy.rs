@@ -2,6 +2,7 @@
 //! rules resolved, the rows made of it, and whether the database has them.
 
 mod ends;
+mod fields;
 mod file;
 mod flows;
 mod report;

@@ -248,6 +248,17 @@ opened     all protocols and ports
             "default/deny: spec.types: there is no such field",
         ),
         (
+            FRONT.replace("endPort", "lastPort"),
+            "default/front: spec.ingress[0].ports[1].lastPort: there is no such field",
+        ),
+        (
+            FRONT.replace(
+                "podSelector: { matchLabels: { app: front }",
+                "podSelector: { labels: { app: front }",
+            ),
+            "default/front: spec.ingress[0].from[0].podSelector.labels: there is no such field",
+        ),
+        (
             DENY.replace("[Ingress]", "[In]"),
             "default/deny: spec.policyTypes: \"In\" is neither of",
         ),

@@ -7,6 +7,7 @@ use podwire_cluster::api::{self, Part};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use super::fields::unknown;
 use super::named;
 use crate::cluster::policy::Policy;
 use crate::cluster::tiered::{Content, Tiered};
@@ -15,21 +16,12 @@ use crate::tools::ToolError;
 
 /// The largest file, in bytes.
 const LARGEST: u64 = 4 << 20;
-/// The kinds of policies, each with the fields of its spec.
-const KINDS: [(Of, &[&str]); 4] = [
-    (
-        Of::Policy,
-        &["podSelector", "policyTypes", "ingress", "egress"],
-    ),
-    (
-        Of::ClusterPolicy,
-        &["tier", "priority", "subject", "ingress", "egress"],
-    ),
-    (
-        Of::AdminPolicy,
-        &["priority", "subject", "ingress", "egress"],
-    ),
-    (Of::BaselinePolicy, &["subject", "ingress", "egress"]),
+/// The kinds of policies.
+const KINDS: [Of; 4] = [
+    Of::Policy,
+    Of::ClusterPolicy,
+    Of::AdminPolicy,
+    Of::BaselinePolicy,
 ];
 
 /// A policy of a file.
@@ -83,9 +75,9 @@ fn text_of(path: &Path) -> Result<String, String> {
 
 /// A policy without a mistake.
 pub(super) fn policy(object: &Value) -> Result<(Key, Read), String> {
-    let kinds = KINDS.map(|(of, _)| of.kind().map_or("", |(_, kind)| kind));
+    let kinds = KINDS.map(|of| of.kind().map_or("", |(_, kind)| kind));
     let kind = object["kind"].as_str().unwrap_or_default();
-    let (of, fields) = match kinds.iter().position(|it| *it == kind) {
+    let of = match kinds.iter().position(|it| *it == kind) {
         Some(place) => KINDS[place],
         None if object["kind"].is_null() => {
             let known = kinds.join(", ");
@@ -111,10 +103,8 @@ pub(super) fn policy(object: &Value) -> Result<(Key, Read), String> {
         _ => Key::named(of, name("name")?.into()),
     };
     let of = |problem: String| format!("{}: {problem}", named(&key));
-    let given = object["spec"].as_object().into_iter().flatten();
-    let mut given = given.map(|(field, _)| field.as_str());
-    if let Some(field) = given.find(|it| !fields.contains(it)) {
-        return Err(of(format!("spec.{field}: there is no such field")));
+    if let Some(field) = unknown(key.of, &object["spec"]) {
+        return Err(of(format!("{field}: there is no such field")));
     }
     let read = content(key.of, object).map_err(of)?;
     Ok((key, read))
