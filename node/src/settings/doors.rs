@@ -1,16 +1,53 @@
 //! The doors of other nodes, from their annotations.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::net::IpAddr;
 
 use ipnet::IpNet;
-use podwire_cluster::address::{mac, management};
+use podwire_cluster::address::{Mac, mac, management};
 use podwire_cluster::annotations::{DOOR_MAC, HOST_ADDRESSES, NODE_SUBNETS};
 use podwire_cluster::networks::node_subnets;
 
 use super::{Door, Settings};
 use crate::cluster::ApiNode;
 use crate::overlap::overlap;
+
+/// What doors have already: no two of them the same.
+#[derive(Default)]
+struct Taken {
+    macs: HashSet<Mac>,
+    /// The last address of each subnet by its first one; none overlaps another.
+    subnets: BTreeMap<IpAddr, IpAddr>,
+}
+
+impl Taken {
+    /// Takes what a door has, unless something of it is taken.
+    fn take(&mut self, door: &Door) -> bool {
+        let mut own = door.subnets.iter().enumerate();
+        let is_double = own.any(|(at, net)| {
+            let mut before = door.subnets[..at].iter();
+            self.has_part(net) || before.any(|it| overlap(it, net))
+        });
+        if is_double || self.macs.contains(&door.mac) {
+            return false;
+        }
+        self.macs.insert(door.mac);
+        let ends = door
+            .subnets
+            .iter()
+            .map(|net| (net.network(), net.broadcast()));
+        self.subnets.extend(ends);
+        true
+    }
+
+    fn has_part(&self, net: &IpNet) -> bool {
+        // All IPv4 addresses come before those of IPv6.
+        let before = self.subnets.range(..=net.broadcast()).next_back();
+        before.is_some_and(|(first, last)| {
+            first.is_ipv4() == net.addr().is_ipv4() && *last >= net.network()
+        })
+    }
+}
 
 impl Settings {
     /// The usable ones of these nodes, in their order; None if there can't be any, as they lead to
@@ -21,11 +58,10 @@ impl Settings {
             return None;
         }
         let mut doors: Vec<Door> = Vec::new();
+        let mut taken = Taken::default();
         let others = nodes.iter().filter(|(name, _)| **name != self.node_name);
         for door in others.filter_map(|(_, node)| self.door(node)) {
-            let mut taken = doors.iter().flat_map(|other| &other.subnets);
-            let is_free = !taken.any(|net| door.subnets.iter().any(|it| overlap(it, net)));
-            if is_free && doors.iter().all(|other| other.mac != door.mac) {
+            if taken.take(&door) {
                 doors.push(door);
             }
         }

@@ -1,4 +1,6 @@
 use clap::{Args as _, Command, Parser};
+use podwire_cluster::address::{mac, management};
+use podwire_cluster::annotations::{DOOR_MAC, HOST_ADDRESSES, NODE_SUBNETS};
 
 use super::*;
 
@@ -249,4 +251,51 @@ fn a_door_is_used_if_its_node_says_so_and_only_for_pods_of_that_node() {
     annotations.remove("k8s.ovn.org/host-addresses");
     nodes.retain(|name, _| *name == "a");
     assert_eq!(settings.doors_of(&nodes), Some(Vec::new()));
+}
+
+/// In the order of their names; each says what it has, and one that has a part of another's is left
+/// out, whether it is larger or smaller.
+#[test]
+fn of_doors_whose_subnets_overlap_the_first_one_counts() {
+    let flags = [
+        "--node-subnet",
+        "10.0.0.0/24",
+        "--cluster-subnet",
+        "10.0.0.0/8",
+    ];
+    let settings = check(&flags).unwrap();
+    let node = |subnets: &[&str]| {
+        let first: IpNet = subnets[0].parse().unwrap();
+        let annotations = [
+            (
+                NODE_SUBNETS,
+                serde_json::json!({ "default": subnets }).to_string(),
+            ),
+            (DOOR_MAC, mac(management(&first).addr()).to_string()),
+            (HOST_ADDRESSES, "[]".to_owned()),
+        ];
+        crate::cluster::ApiNode {
+            annotations: annotations.map(|(key, it)| (key.to_owned(), it)).into(),
+            ..Default::default()
+        }
+    };
+    let own = (0..500).map(|number: u32| {
+        let [.., a, b] = number.to_be_bytes();
+        (
+            format!("b{number:03}"),
+            node(&[&format!("10.{}.{b}.0/24", 100 + a)]),
+        )
+    });
+    let mut nodes: BTreeMap<_, _> = own.collect();
+    let wrong: [(&str, &[&str]); 4] = [
+        ("c-part", &["10.100.7.128/25"]),
+        ("c-whole", &["10.100.0.0/16"]),
+        ("c-second", &["10.99.0.0/24", "10.101.3.0/24"]),
+        ("c-twice", &["10.98.0.0/16", "10.98.1.0/24"]),
+    ];
+    nodes.extend(wrong.map(|(name, subnets)| (name.to_owned(), node(subnets))));
+    assert_eq!(settings.doors_of(&nodes).unwrap().len(), 500);
+    nodes.insert("a".to_owned(), node(&["10.100.0.0/16"]));
+    // The first 256 are in it.
+    assert_eq!(settings.doors_of(&nodes).unwrap().len(), 1 + 500 - 256);
 }
