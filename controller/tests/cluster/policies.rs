@@ -300,3 +300,29 @@ async fn a_mistake_in_a_policy_is_told_and_allows_nothing() {
     assert!(!groups.contains(&policy_group("default", "wrong").to_string()));
     controller.stop().await.unwrap();
 }
+
+/// ovn-northd 26.03 loses a group that is deleted and made again before it looks.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_groups_of_a_namespace_stay_when_its_last_policy_goes() {
+    let (central, server) = (Central::start(), ApiServer::start());
+    populate(&server);
+    server.apply(namespace("default", json!({})));
+    let mut controller = Running::start(&central, &server, &[]);
+    let deny = policy("default", "deny", json!({ "podSelector": {} }));
+    let group = isolated_group("default", Direction::Ingress);
+    let row = |name: &str| column(&central, "Port_Group", name, "_uuid");
+    controller.idle().await;
+    let (before, drops) = (row(&group), || crate::fixture::names(&central, "ACL"));
+    assert!(drops().is_empty(), "{:?}", drops());
+    for _ in 0..2 {
+        server.apply(deny.clone());
+        await_row(&central, "ACL", "NP:default:Ingress", true);
+        assert_eq!(row(&group), before);
+        server.delete_object("NetworkPolicy", "default", "deny");
+        await_row(&central, "ACL", "NP:default:Ingress", false);
+        assert_eq!(row(&group), before);
+    }
+    server.delete_object("Namespace", "", "default");
+    await_row(&central, "Port_Group", &group, false);
+    controller.stop().await.unwrap();
+}

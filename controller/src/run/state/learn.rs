@@ -114,6 +114,9 @@ impl State {
         let pods = pods.map(|(id, _)| Key::pod(id.clone()));
         self.dirty.extend(pods);
         self.timer.changed("namespace");
+        if labels.is_none() || !self.cluster.namespaces.contains_key(&name) {
+            self.dirty.insert(Key::named(Of::Namespace, name.clone()));
+        }
         set(&mut self.cluster.namespaces, name, labels);
         self.policies.namespace_changed();
     }

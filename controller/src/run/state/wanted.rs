@@ -336,8 +336,9 @@ impl State {
 
     /// The rows of a namespace's isolated pods.
     pub(crate) fn namespace_rows(&self, name: &Name) -> Vec<want::Row> {
+        let is_there = self.cluster.namespaces.contains_key(name);
         logged(
-            self.policies.namespace_rows(name),
+            self.policies.namespace_rows(name, is_there),
             self.cluster.logging.get(name),
         )
     }

@@ -279,14 +279,19 @@ impl Policies {
         set.map_or_else(Vec::new, |(set, _)| super::peers(id, set))
     }
 
-    /// The rows of a namespace.
-    pub fn namespace_rows(&self, namespace: &str) -> Vec<Row> {
+    /// The rows of a namespace, which is there, or which policies name nevertheless.
+    pub fn namespace_rows(&self, namespace: &str, is_there: bool) -> Vec<Row> {
         let isolates = |direction: &Direction| {
             self.of(namespace)
                 .any(|(_, policy)| policy.rules(*direction).is_some())
         };
-        let directions = Direction::BOTH.into_iter().filter(isolates).collect();
-        let mut rows = super::namespace(namespace, &directions);
+        let directions: BTreeSet<Direction> =
+            Direction::BOTH.into_iter().filter(isolates).collect();
+        let mut rows = match directions.is_empty() && !is_there {
+            true => Vec::new(),
+            false => super::namespace_groups(namespace),
+        };
+        rows.extend(super::namespace(namespace, &directions));
         self.at_tier(&mut rows);
         rows
     }
