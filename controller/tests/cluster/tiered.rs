@@ -394,9 +394,11 @@ async fn a_pod_has_no_port_before_its_namespace_is_known_that_a_policy_may_selec
         await_row(&central, "Logical_Switch_Port", "default_web", true);
         apply_all(&server);
         await_row(&central, "Logical_Switch_Port", "default_web", false);
+        let group = tiered_group(&Key::named(Of::ClusterPolicy, "default".into()));
+        // The namespace comes by another watch, which may be the faster one.
+        await_row(&central, "Port_Group", &group, true);
         server.apply(namespace("default", json!({})));
         await_row(&central, "Logical_Switch_Port", "default_web", true);
-        let group = tiered_group(&Key::named(Of::ClusterPolicy, "default".into()));
         assert!(ports_in(&central, &group).contains("default_web"));
         for (kind, ..) in KINDS {
             server.delete_object(kind, "", "default");
