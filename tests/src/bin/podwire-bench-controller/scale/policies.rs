@@ -1,8 +1,8 @@
 //! NetworkPolicies over all namespaces: as objects, and as rows of ovn-kubernetes' shape.
 //!
 //! Policy N is of namespace N and selects a fifth of its pods. It has a rule for a fifth of the
-//! pods of some twenty namespaces and a network without a part of it (or several), by four ports and a
-//! range, and a rule for what the pods may ask.
+//! pods of some twenty namespaces and a network without a part of it (or several), by four ports
+//! and a range, and a rule for what the pods may ask.
 
 use std::collections::HashSet;
 
