@@ -41,7 +41,24 @@ impl Arguments {
 #[derive(Clone, Debug, clap::Subcommand)]
 pub enum Command {
     /// Show the leader, the number of objects, pending changes and problems
-    Status(OutputArgs),
+    Status {
+        /// Also ask OVN how long a change takes now, by NB_Global's nb_cfg: until ovn-northd has
+        /// it, and until every chassis has its flows, for at most so many seconds. That costs each
+        /// chassis a write to the southbound database, and OVN before 23.09 a whole run of
+        /// ovn-northd
+        #[arg(
+            long,
+            value_name = "SECONDS",
+            num_args = 0..=1,
+            require_equals = true,
+            default_missing_value = "60",
+            value_parser = clap::value_parser!(u64).range(1..=3600)
+        )]
+        nb_cfg: Option<u64>,
+        /// The format.
+        #[command(flatten)]
+        format: OutputArgs,
+    },
     /// Explain the state of an object
     Explain {
         /// The object.

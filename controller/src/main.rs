@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::{CommandFactory as _, FromArgMatches as _, Parser as _};
 use podwire_controller::arguments::{Arguments, Command, Object};
@@ -11,7 +12,6 @@ use podwire_controller::keys;
 use podwire_controller::kubectl;
 use podwire_controller::run::{Reporter, run};
 use podwire_controller::tools::{self, Question};
-use podwire_daemon::output::OutputArgs;
 use podwire_daemon::process;
 use tracing::info;
 
@@ -55,7 +55,9 @@ async fn answer(arguments: Arguments) -> ExitCode {
     let answer = match arguments.command {
         None if arguments.dry_run => tools::dry_run(&config).await.map(|text| (text, true)),
         None => return lead(config).await,
-        Some(Command::Status(OutputArgs { output })) => tools::status(&config, output).await,
+        Some(Command::Status { nb_cfg, format }) => {
+            tools::status(&config, format.output, nb_cfg.map(Duration::from_secs)).await
+        }
         Some(Command::Explain {
             object: Object::Pod { pod, to, port },
         }) => {

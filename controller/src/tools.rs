@@ -1,9 +1,11 @@
 //! Operators' queries: `status`, `explain`, `policy`, and what a dry run would do. They read the
-//! objects and the rows as a leader does, with the same code, and write nothing.
+//! objects and the rows as a leader does, with the same code, and write nothing, except what a
+//! person asks for ([`round`]).
 
 mod explain;
 mod ovn;
 mod policy;
+mod round;
 mod status;
 mod trace;
 

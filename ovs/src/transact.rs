@@ -264,6 +264,11 @@ impl Mutation {
         Self(Triple::new(column, "insert", value))
     }
 
+    /// Adds to a number.
+    pub fn add(column: impl Into<Name>, number: i64) -> Self {
+        Self(Triple::new(column, "+=", number))
+    }
+
     /// Deletes elements of a set; or entries of a map, by key when `value` is a set and by key and
     /// value when it is a map.
     pub fn delete(column: impl Into<Name>, value: impl Into<Value>) -> Self {

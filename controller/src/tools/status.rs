@@ -1,5 +1,6 @@
 use std::collections::BTreeMap;
 use std::fmt;
+use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::jiff::Timestamp;
@@ -9,6 +10,7 @@ use podwire_ovs::nb::{EPOCH, Table};
 use serde::Serialize;
 
 use super::ovn::{self, Northd, Size};
+use super::round::Round;
 use super::{ToolError, View};
 use crate::config::Config;
 use crate::lease::{DELAYS, NAME};
@@ -36,6 +38,9 @@ struct Status {
     rows: BTreeMap<&'static str, usize>,
     /// ovn-northd and the nodes, as the leader sees them.
     northd: Northd,
+    /// What OVN answered, if it was asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    round: Option<Round>,
     /// The changes that a leader would make now.
     pending: Pending,
     /// Objects whose rows can't be brought in line, with reasons.
@@ -55,11 +60,16 @@ struct Problem {
     message: String,
 }
 
-/// The leader, the number of objects, and the problems; true if all is well.
+/// The leader, the number of objects, and the problems; true if all is well. With `ask`, OVN is
+/// asked how long a change takes, for so long at most.
 ///
 /// # Errors
 /// See [`ToolError`].
-pub async fn status(config: &Config, format: Format) -> Result<(String, bool), ToolError> {
+pub async fn status(
+    config: &Config,
+    format: Format,
+    ask: Option<Duration>,
+) -> Result<(String, bool), ToolError> {
     let mut view = View::open(config).await?;
     let leases: Api<Lease> = Api::namespaced(view.client.clone(), &config.lease_namespace);
     let lease = leases.get_opt(NAME).await?;
@@ -96,8 +106,13 @@ pub async fn status(config: &Config, format: Format) -> Result<(String, bool), T
         services: cluster.services.len(),
     };
     let northd = Northd::new(version, report, size);
+    let round = match ask {
+        Some(limit) => Some(Round::take(config, limit).await?),
+        None => None,
+    };
+    let is_answered = round.as_ref().is_none_or(Round::has_northd);
     let status = Status {
-        is_well: has_leader && problems.is_empty() && !northd.is_stuck(),
+        is_well: has_leader && problems.is_empty() && !northd.is_stuck() && is_answered,
         leader,
         epoch,
         nodes: cluster.nodes.len(),
@@ -105,6 +120,7 @@ pub async fn status(config: &Config, format: Format) -> Result<(String, bool), T
         services: cluster.services.len(),
         rows,
         northd,
+        round,
         pending: Pending {
             operations: step.transaction.len(),
             writes: step.writes.len(),
@@ -144,6 +160,9 @@ impl fmt::Display for Status {
         line("pending", &pending)?;
         for (name, content) in self.northd.lines() {
             line(name, &content)?;
+        }
+        if let Some(round) = &self.round {
+            line("nb_cfg", &round.to_string())?;
         }
         for Problem {
             object, message, ..

@@ -23,6 +23,7 @@ mod policies;
 mod policy_command;
 mod protection;
 mod rbac;
+mod round;
 mod rows;
 mod services;
 mod subnets;

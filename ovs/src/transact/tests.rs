@@ -12,7 +12,7 @@ fn encoded(build: impl FnOnce(&mut Transaction)) -> String {
 fn operations_are_written_as_rfc_7047_has_them() {
     let row = Uuid::from_bytes([0xab; 16]);
     const ROW: &str = r#"["uuid","abababab-abab-abab-abab-abababababab"]"#;
-    let cases: [(String, String); 8] = [
+    let cases: [(String, String); 9] = [
         (
             encoded(|transaction| {
                 let interface = transaction.insert("Interface", Columns::new().set("name", "a\"b"));
@@ -42,6 +42,12 @@ fn operations_are_written_as_rfc_7047_has_them() {
                 transaction.mutate("Open_vSwitch", [], mutations).expect_count(1);
             }),
             format!(r#"{{"op":"mutate","table":"Open_vSwitch","where":[],"mutations":[["external_ids","delete","key"],["bridges","insert",{ROW}]]}}"#),
+        ),
+        (
+            encoded(|transaction| {
+                transaction.mutate("NB_Global", [], Mutation::add("nb_cfg", 1));
+            }),
+            r#"{"op":"mutate","table":"NB_Global","where":[],"mutations":[["nb_cfg","+=",1]]}"#.to_owned(),
         ),
         (
             encoded(|transaction| { transaction.delete("Port", [Condition::equal("name", "x"),
