@@ -9,6 +9,7 @@
 mod controller;
 mod counters;
 mod host;
+mod members;
 mod pki;
 mod secured;
 mod tracer;
@@ -25,6 +26,7 @@ use serde_json::json;
 pub use controller::LogicalPort;
 pub use counters::{Run, Runs};
 pub use host::Router;
+pub use members::{Clustered, MEMBERS, Members, RELAYS};
 pub use pki::TlsFiles;
 pub use secured::{CHASSIS_REMOTE, COMMANDS, CONTROLLER_REMOTES, Keys};
 pub use tracer::Tracer;
@@ -151,13 +153,18 @@ impl Central {
             .transact(&[json!({"op": "insert", "table": "SB_Global", "row": {}})])
             .or_fail();
         central.start_northd();
-        let run = |arguments: &str| central.machine.run("ip", arguments);
+        central.lay_underlay();
+        central
+    }
+
+    #[track_caller]
+    fn lay_underlay(&self) {
+        let run = |arguments: &str| self.machine.run("ip", arguments);
         run("link add underlay type bridge");
         run(&format!("address add {CENTRAL_ADDRESS}/24 dev underlay"));
         run("link set underlay up");
         // A userspace datapath takes no packet whose checksum is left to a device.
-        central.machine.run("ethtool", "-K underlay tx off");
-        central
+        self.machine.run("ethtool", "-K underlay tx off");
     }
 
     /// Starts ovn-northd, which makes the southbound database's content from the northbound one's.
@@ -169,11 +176,18 @@ impl Central {
     /// The same, with more in its environment.
     #[track_caller]
     pub fn start_northd_with(&self, environment: &[(&str, &str)]) {
+        let [northbound, southbound] = [NORTHBOUND, SOUTHBOUND].map(|it| format!("unix:{it}"));
+        self.start_northd_by(&northbound, &southbound, environment);
+    }
+
+    /// The same, with the databases at these remotes.
+    #[track_caller]
+    fn start_northd_by(&self, northbound: &str, southbound: &str, environment: &[(&str, &str)]) {
         let mut command = Command::new("ovn-northd");
         command
             .envs(environment.iter().copied())
-            .arg(format!("--ovnnb-db=unix:{NORTHBOUND}"))
-            .arg(format!("--ovnsb-db=unix:{SOUTHBOUND}"))
+            .arg(format!("--ovnnb-db={northbound}"))
+            .arg(format!("--ovnsb-db={southbound}"))
             .arg(format!("--pidfile={RUN_DIR}/ovn-northd.pid"))
             .arg("--no-chdir");
         let daemon = self
