@@ -5,10 +5,12 @@ use std::path::PathBuf;
 use podwire_daemon::output::OutputArgs;
 
 use crate::cluster::ObjectName;
+use crate::cluster::network::Topology;
 use crate::config::Config;
 use crate::key::{Key, Of};
 use crate::keys::KeysArgs;
 use crate::tools::Target;
+use crate::tools::network::ShapeArgs;
 
 /// Assigns subnets to nodes and addresses to pods, and writes OVN's logical network
 #[derive(Clone, Debug, clap::Parser)]
@@ -92,6 +94,13 @@ pub enum Command {
         #[command(flatten)]
         format: OutputArgs,
     },
+    /// Show, make, change and remove networks beside the default one, by their
+    /// NetworkAttachmentDefinitions
+    Network {
+        /// What to do.
+        #[command(subcommand)]
+        verb: NetworkVerb,
+    },
     /// Show the state of podwire on all nodes, with kubectl's rights: the same as kubectl podwire
     #[command(disable_help_flag = true)]
     Cluster {
@@ -101,6 +110,51 @@ pub enum Command {
     },
     /// Make or renew the keys for TLS between OVN's databases, this controller and the nodes
     Keys(KeysArgs),
+}
+
+/// What can be done with networks.
+#[derive(Clone, Debug, clap::Subcommand)]
+pub enum NetworkVerb {
+    /// Show all networks, with what is wrong
+    List(OutputArgs),
+    /// Show a network: its shape, definitions, and the pods on it with their ports
+    Get {
+        /// The network's name
+        network: String,
+        /// The format.
+        #[command(flatten)]
+        format: OutputArgs,
+    },
+    /// Make a definition; refused if its network is known in another shape
+    Create {
+        /// The definition: NAMESPACE/NAME
+        #[arg(value_parser = object_name)]
+        definition: ObjectName,
+        /// layer2: one switch over all nodes; localnet: the same on a physical network
+        #[arg(long, default_value = "layer2")]
+        topology: Topology,
+        /// The network [default: NAMESPACE-NAME]
+        #[arg(long, value_name = "NAME")]
+        network: Option<String>,
+        /// What it is.
+        #[command(flatten)]
+        shape: ShapeArgs,
+    },
+    /// Change a definition; refused, with the pods' names, for what can't change under pods
+    Update {
+        /// The definition: NAMESPACE/NAME
+        #[arg(value_parser = object_name)]
+        definition: ObjectName,
+        /// What changes.
+        #[command(flatten)]
+        shape: ShapeArgs,
+    },
+    /// Remove a definition; refused, with their names, while pods ask for it
+    Delete {
+        /// The definition: NAMESPACE/NAME
+        #[arg(value_parser = object_name)]
+        definition: ObjectName,
+    },
 }
 
 /// What can be explained.

@@ -6,12 +6,12 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{CommandFactory as _, FromArgMatches as _, Parser as _};
-use podwire_controller::arguments::{Arguments, Command, Object};
+use podwire_controller::arguments::{Arguments, Command, NetworkVerb, Object};
 use podwire_controller::config::{Config, addresses};
 use podwire_controller::keys;
 use podwire_controller::kubectl;
 use podwire_controller::run::{Reporter, run};
-use podwire_controller::tools::{self, Question};
+use podwire_controller::tools::{self, Question, ToolError};
 use podwire_daemon::process;
 use tracing::info;
 
@@ -78,6 +78,7 @@ async fn answer(arguments: Arguments) -> ExitCode {
                 answer => answer.map(|(text, _)| (text, true)),
             }
         }
+        Some(Command::Network { verb }) => network(&config, verb).await,
         // `cluster` first is no command of these settings.
         Some(Command::Cluster { .. }) => {
             return failed(&"write cluster before any flag: podwire-controller cluster status");
@@ -96,6 +97,29 @@ async fn answer(arguments: Arguments) -> ExitCode {
             }
         }
         Err(error) => failed(&error),
+    }
+}
+
+async fn network(config: &Config, verb: NetworkVerb) -> Result<(String, bool), ToolError> {
+    use tools::network::{create, delete, networks, update};
+    let done = |text| (text, true);
+    match verb {
+        NetworkVerb::List(format) => networks(config, None, format.output).await,
+        NetworkVerb::Get { network, format } => {
+            networks(config, Some(&network), format.output).await
+        }
+        NetworkVerb::Create {
+            definition,
+            topology,
+            network,
+            shape,
+        } => create(config, &definition, network.as_deref(), topology, &shape)
+            .await
+            .map(done),
+        NetworkVerb::Update { definition, shape } => {
+            update(config, &definition, &shape).await.map(done)
+        }
+        NetworkVerb::Delete { definition } => delete(config, &definition).await.map(done),
     }
 }
 

@@ -57,7 +57,7 @@ pub struct Shape {
 }
 
 /// How a network's nodes are joined.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Topology {
     /// One switch, by tunnels.

@@ -245,7 +245,7 @@ fn describe_row(
 }
 
 /// The port of an attachment to another network than the default one.
-fn attached(db: &Db, attachment: &Attachment) -> String {
+pub(super) fn attached(db: &Db, attachment: &Attachment) -> String {
     let port = attached_port(attachment);
     let Some(row) = db.nb_named(Table::LogicalSwitchPort, &port).next() else {
         return format!("missing: there is no Logical_Switch_Port {port}");

@@ -43,7 +43,21 @@ impl Networks {
         self.held.get(pod).into_iter().flatten()
     }
 
-    fn holders<'a>(&'a self, network: &'a Network) -> impl Iterator<Item = &'a ObjectName> {
+    /// Why a definition is not, or not wholly, what its network is.
+    pub(crate) fn refusal(&self, definition: &ObjectName) -> Option<&str> {
+        self.refused.get(definition).map(String::as_str)
+    }
+
+    /// The pods that ask for a definition.
+    pub(crate) fn asking(&self, definition: &ObjectName) -> impl Iterator<Item = &ObjectName> {
+        self.asking.get(definition).into_iter().flatten()
+    }
+
+    /// The pods on a network.
+    pub(crate) fn holders<'a>(
+        &'a self,
+        network: &'a Network,
+    ) -> impl Iterator<Item = &'a ObjectName> {
         let on = move |all: &BTreeMap<Name, Network>| all.values().any(|it| it == network);
         let all = self.held.iter().filter(move |(_, it)| on(it));
         all.map(|(pod, _)| pod)

@@ -1,0 +1,413 @@
+//! Networks beside the default one, as the leader understands them; and their definitions, made,
+//! changed and removed with the checks that the leader would make afterwards.
+
+use std::fmt::{self, Write as _};
+
+use ipnet::IpNet;
+use kube::Api;
+use kube::api::{ApiResource, DeleteParams, DynamicObject, PostParams};
+use podwire_daemon::output::Format;
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::explain::attached;
+use super::{ToolError, View};
+use crate::cluster::ObjectName;
+use crate::cluster::network::{Definition, Shape, Topology};
+use crate::config::Config;
+use crate::key::{Attachment, Network};
+
+/// Pods that a refusal names.
+const MOST: usize = 5;
+
+/// What can be said of a network. Of an update: what is not given stays.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct ShapeArgs {
+    /// Subnets of pods' addresses, one of each family at most
+    #[arg(long, value_name = "SUBNET", value_delimiter = ',')]
+    subnets: Vec<IpNet>,
+    /// Parts of them from which no pod gets an address
+    #[arg(long, value_name = "SUBNET", value_delimiter = ',')]
+    exclude: Vec<IpNet>,
+    /// MTU of pods' interfaces
+    #[arg(long)]
+    mtu: Option<u32>,
+    /// Of a localnet network: its VLAN
+    #[arg(long, value_name = "ID")]
+    vlan: Option<u16>,
+    /// Of a localnet network: its name in the nodes' ovn-bridge-mappings
+    #[arg(long, value_name = "NAME")]
+    physical_network: Option<String>,
+}
+
+impl ShapeArgs {
+    /// Puts what is given into a definition's configuration.
+    fn put(&self, config: &mut Value) {
+        let list = |nets: &[IpNet]| {
+            let nets: Vec<String> = nets.iter().map(IpNet::to_string).collect();
+            (!nets.is_empty()).then(|| nets.join(",").into())
+        };
+        let fields = [
+            ("subnets", list(&self.subnets)),
+            ("excludeSubnets", list(&self.exclude)),
+            ("mtu", self.mtu.map(Value::from)),
+            ("vlanID", self.vlan.map(Value::from)),
+            (
+                "physicalNetworkName",
+                self.physical_network.clone().map(Value::from),
+            ),
+        ];
+        for (field, value) in fields {
+            if let Some(value) = value {
+                config[field] = value;
+            }
+        }
+    }
+}
+
+/// A network, and who is on it.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Answer {
+    network: String,
+    /// What its row says it is; null while it has none.
+    shape: Option<Shape>,
+    definitions: Vec<DefinitionAnswer>,
+    /// The pods on it.
+    attachments: Vec<AttachmentAnswer>,
+}
+
+#[derive(Debug, Serialize)]
+struct DefinitionAnswer {
+    /// NAMESPACE/NAME.
+    definition: String,
+    /// Why it is not, or not wholly, what the network is.
+    problem: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct AttachmentAnswer {
+    /// NAMESPACE/NAME.
+    pod: String,
+    /// The entry in the pod's annotation.
+    entry: String,
+    /// The Logical_Switch_Port, with its addresses.
+    port: String,
+}
+
+impl Answer {
+    fn is_well(&self) -> bool {
+        self.shape.is_some() && self.definitions.iter().all(|it| it.problem.is_none())
+    }
+}
+
+/// All networks, or one with who is on it, as text; false if one has a problem.
+///
+/// # Errors
+/// See [`ToolError`].
+pub async fn networks(
+    config: &Config,
+    name: Option<&str>,
+    format: Format,
+) -> Result<(String, bool), ToolError> {
+    let mut view = View::open(config).await?;
+    // So that what definitions are refused for is known.
+    drop(view.pending());
+    let mut answers = answers(&view);
+    if let Some(name) = name {
+        answers.retain(|it| it.network == name);
+        let Some(answer) = answers.first() else {
+            return Err(ToolError::Unknown(format!("there is no network {name}")));
+        };
+        let text = format.encode(answer, || answer.to_string());
+        return Ok((text.map_err(ToolError::Format)?, answer.is_well()));
+    }
+    let is_well = answers.iter().all(Answer::is_well);
+    let text = format.encode(&answers, || table(&answers));
+    Ok((text.map_err(ToolError::Format)?, is_well))
+}
+
+fn answers(view: &View) -> Vec<Answer> {
+    let (state, cluster) = (&view.state, &view.state.cluster);
+    let defined = cluster.definitions.values();
+    let defined = defined.filter_map(|it| it.network.as_ref().ok().map(|it| &it.0));
+    let mut names: Vec<&Network> = defined.chain(state.networks.live.keys()).collect();
+    names.sort();
+    names.dedup();
+    let mut answers: Vec<Answer> = names
+        .into_iter()
+        .map(|network| Answer {
+            network: network.name().to_string(),
+            shape: state.networks.live.get(network).cloned(),
+            definitions: definitions(view, |it| matches!(&it.network, Ok(it) if it.0 == *network)),
+            attachments: attachments(view, network),
+        })
+        .collect();
+    // Each with a mistake stands for itself: its network is not known.
+    for wrong in definitions(view, |it| it.network.is_err()) {
+        answers.push(Answer {
+            network: format!("of {}", wrong.definition),
+            shape: None,
+            definitions: vec![wrong],
+            attachments: Vec::new(),
+        });
+    }
+    answers
+}
+
+fn definitions(view: &View, wanted: impl Fn(&Definition) -> bool) -> Vec<DefinitionAnswer> {
+    let all = view.state.cluster.definitions.iter();
+    all.filter(|(_, it)| wanted(it))
+        .map(|(id, it)| DefinitionAnswer {
+            definition: shown(id),
+            problem: match &it.network {
+                Err(problem) => Some(problem.clone()),
+                Ok(_) => view.state.networks.refusal(id).map(str::to_owned),
+            },
+        })
+        .collect()
+}
+
+fn attachments(view: &View, network: &Network) -> Vec<AttachmentAnswer> {
+    let holders = view.state.networks.holders(network);
+    let entries = holders.flat_map(|pod| view.state.networks.of(pod).map(move |it| (pod, it)));
+    let own = entries.filter(|(_, (_, of))| *of == network);
+    own.map(|(pod, (entry, _))| AttachmentAnswer {
+        pod: shown(pod),
+        entry: entry.to_string(),
+        port: {
+            let (pod, entry) = (pod.clone(), entry.clone());
+            view.ovsdb
+                .read(|db| attached(db, &Attachment { pod, entry }))
+        },
+    })
+    .collect()
+}
+
+/// Makes the definition of a network.
+///
+/// # Errors
+/// It is known in another shape, or has a mistake; and [`ToolError`].
+pub async fn create(
+    config: &Config,
+    id: &ObjectName,
+    network: Option<&str>,
+    topology: Topology,
+    shape: &ShapeArgs,
+) -> Result<String, ToolError> {
+    let view = View::open(config).await?;
+    let (namespace, name) = id;
+    let network = network.map_or_else(|| format!("{namespace}-{name}"), str::to_owned);
+    let mut wanted = json!({
+        "cniVersion": "1.0.0", "type": "podwire-cni", "name": network,
+        "netAttachDefName": shown(id), "topology": topology.word(),
+    });
+    shape.put(&mut wanted);
+    let (network, asked) = checked(id, &wanted)?;
+    if let Some(known) = view.state.networks.live.get(&network) {
+        let fields = known.differing(&asked);
+        if !fields.is_empty() {
+            return Err(ToolError::Unknown(format!(
+                "network {} exists with other {}",
+                network.name(),
+                fields.join(", ")
+            )));
+        }
+    }
+    let api = api(&view, namespace);
+    let object: DynamicObject = serde_json::from_value(json!({
+        "apiVersion": "k8s.cni.cncf.io/v1",
+        "kind": "NetworkAttachmentDefinition",
+        "metadata": { "name": name.as_str(), "namespace": namespace.as_str() },
+        "spec": { "config": wanted.to_string() },
+    }))
+    .map_err(|error| ToolError::File(error.to_string()))?;
+    api.create(&PostParams::default(), &object).await?;
+    Ok(format!(
+        "created {} of network {}\n",
+        shown(id),
+        network.name()
+    ))
+}
+
+/// Changes the definition of a network, if all of the change can be done in place.
+///
+/// # Errors
+/// Pods are on the network, and something can't change under them; and as [`create`].
+pub async fn update(
+    config: &Config,
+    id: &ObjectName,
+    shape: &ShapeArgs,
+) -> Result<String, ToolError> {
+    let view = View::open(config).await?;
+    let api = api(&view, &id.0);
+    let mut object = api.get(&id.1).await?;
+    let text = object.data["spec"]["config"].as_str().unwrap_or_default();
+    let parsed = serde_json::from_str::<Value>(text);
+    let mut wanted = parsed.map_err(|error| {
+        ToolError::Unknown(format!("{}: spec.config is no JSON: {error}", shown(id)))
+    })?;
+    if !wanted["plugins"].is_null() {
+        let what = "its spec.config has plugins: edit it";
+        return Err(ToolError::Unknown(format!("{}: {what}", shown(id))));
+    }
+    shape.put(&mut wanted);
+    let (network, asked) = checked(id, &wanted)?;
+    let holders: Vec<String> = view.state.networks.holders(&network).map(shown).collect();
+    if let Some(known) = view.state.networks.live.get(&network) {
+        let fields = known.fixed(&asked);
+        if !fields.is_empty() && !holders.is_empty() {
+            return Err(ToolError::Unknown(format!(
+                "{} of network {} can't change while pods are on it: {}",
+                fields.join(", "),
+                network.name(),
+                listed(&holders)
+            )));
+        }
+        if known.differing(&asked).is_empty() {
+            return Ok(format!("{} is so already\n", shown(id)));
+        }
+    }
+    object.data["spec"]["config"] = wanted.to_string().into();
+    api.replace(&id.1, &PostParams::default(), &object).await?;
+    Ok(format!(
+        "updated {} of network {}\n",
+        shown(id),
+        network.name()
+    ))
+}
+
+/// Removes the definition of a network.
+///
+/// # Errors
+/// Pods ask for it; and [`ToolError`].
+pub async fn delete(config: &Config, id: &ObjectName) -> Result<String, ToolError> {
+    let view = View::open(config).await?;
+    let asking: Vec<String> = view.state.networks.asking(id).map(shown).collect();
+    if !asking.is_empty() {
+        return Err(ToolError::Unknown(format!(
+            "pods are on the network of {}: {}",
+            shown(id),
+            listed(&asking)
+        )));
+    }
+    let api = api(&view, &id.0);
+    api.delete(&id.1, &DeleteParams::default()).await?;
+    Ok(format!("deleted {}\n", shown(id)))
+}
+
+/// What the leader would read of such a configuration.
+fn checked(id: &ObjectName, config: &Value) -> Result<(Network, Shape), ToolError> {
+    let object = json!({
+        "metadata": { "namespace": id.0.as_str(), "name": id.1.as_str() },
+        "spec": { "config": config.to_string() },
+    });
+    let object = serde_json::from_value(object);
+    let object = object.map_err(|error| ToolError::File(error.to_string()))?;
+    match Definition::of(&object).map(|it| it.network) {
+        Some(Ok(network)) => Ok(network),
+        Some(Err(problem)) => Err(ToolError::Unknown(format!("{}: {problem}", shown(id)))),
+        None => {
+            let what = "it is another plugin's, or means the default network";
+            Err(ToolError::Unknown(format!("{}: {what}", shown(id))))
+        }
+    }
+}
+
+fn api(view: &View, namespace: &str) -> Api<DynamicObject> {
+    let resource = ApiResource {
+        group: "k8s.cni.cncf.io".to_owned(),
+        version: "v1".to_owned(),
+        api_version: "k8s.cni.cncf.io/v1".to_owned(),
+        kind: "NetworkAttachmentDefinition".to_owned(),
+        plural: "network-attachment-definitions".to_owned(),
+    };
+    Api::namespaced_with(view.client.clone(), namespace, &resource)
+}
+
+fn shown((namespace, name): &ObjectName) -> String {
+    format!("{namespace}/{name}")
+}
+
+fn listed(pods: &[String]) -> String {
+    let mut text = pods[..pods.len().min(MOST)].join(", ");
+    if pods.len() > MOST {
+        let _ = write!(text, " and {} more", pods.len() - MOST);
+    }
+    text
+}
+
+fn table(answers: &[Answer]) -> String {
+    let width = answers.iter().map(|it| it.network.chars().count()).max();
+    let width = width.unwrap_or_default().max("NETWORK".len());
+    let mut text = format!("{:<width$}  TOPOLOGY  PODS  SUBNETS\n", "NETWORK");
+    for it in answers {
+        let topology = it.shape.as_ref().map_or("-", |shape| shape.topology.word());
+        let subnets = it.shape.as_ref().map(subnets).unwrap_or_default();
+        let line = format!(
+            "{:<width$}  {topology:<8}  {:<4}  {subnets}",
+            it.network,
+            it.attachments.len()
+        );
+        text.push_str(line.trim_end());
+        text.push('\n');
+        for DefinitionAnswer {
+            definition,
+            problem,
+        } in &it.definitions
+        {
+            if let Some(problem) = problem {
+                let _ = writeln!(text, "    {definition}: {problem}");
+            }
+        }
+    }
+    text
+}
+
+fn subnets(shape: &Shape) -> String {
+    let nets: Vec<String> = shape.subnets.iter().map(IpNet::to_string).collect();
+    nets.join(", ")
+}
+
+/// For people.
+impl fmt::Display for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut line = |name: &str, content: &str| writeln!(f, "{name:<11} {content}");
+        line("network", &self.network)?;
+        match &self.shape {
+            None => line("topology", "it has no rows")?,
+            Some(shape) => {
+                line("topology", shape.topology.word())?;
+                let nets = subnets(shape);
+                line("subnets", if nets.is_empty() { "none" } else { &nets })?;
+                let excluded: Vec<_> = shape.exclude_subnets.iter().map(IpNet::to_string).collect();
+                let facts = [
+                    (
+                        "excluded",
+                        (!excluded.is_empty()).then(|| excluded.join(", ")),
+                    ),
+                    ("mtu", shape.mtu.map(|it| it.to_string())),
+                    ("vlan", shape.vlan.map(|it| it.to_string())),
+                    ("physical", shape.physical_network_name.clone()),
+                ];
+                for (name, fact) in facts {
+                    if let Some(fact) = fact {
+                        line(name, &fact)?;
+                    }
+                }
+            }
+        }
+        for it in &self.definitions {
+            let problem = it.problem.as_ref().map(|it| format!(": {it}"));
+            let problem = problem.unwrap_or_default();
+            line("definition", &format!("{}{problem}", it.definition))?;
+        }
+        for it in &self.attachments {
+            line(
+                "attachment",
+                &format!("{} as {}: {}", it.pod, it.entry, it.port),
+            )?;
+        }
+        Ok(())
+    }
+}
