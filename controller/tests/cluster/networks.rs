@@ -67,6 +67,23 @@ fn with_blue(server: &ApiServer) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_network_goes_although_a_pod_that_is_on_no_node_asks_for_it() {
+    let (central, server) = (Central::start(), ApiServer::start());
+    populate(&server);
+    with_blue(&server);
+    let mut controller = Running::start(&central, &server, &[]);
+    controller.idle().await;
+    await_row(&central, "Logical_Switch", SWITCH, true);
+    server.apply(asking("node-z", "nowhere", "blue"));
+    // What comes after it: then it was looked at.
+    server.apply(pod_of("node-a", "later"));
+    await_network(&server, "default", "later");
+    server.delete_object("NetworkAttachmentDefinition", "default", "blue");
+    await_row(&central, "Logical_Switch", SWITCH, false);
+    controller.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn pods_get_ports_and_addresses_on_the_networks_that_they_ask_for() {
     let (central, server, mut controller) = populated().await;
     with_blue(&server);

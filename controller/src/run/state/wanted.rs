@@ -15,7 +15,7 @@ use super::begin::{addresses_before, request_of, subnets_before};
 use crate::cluster::logging::Logging;
 use crate::cluster::{Name, Node, ObjectName, Pod};
 use crate::diff::Plan;
-use crate::ipam::{self, AddressError, SubnetError};
+use crate::ipam::{self, AddressError, Assigned, SubnetError};
 use crate::key::{Attachment, Key, Network, Of};
 use crate::members::Member;
 use crate::want;
@@ -259,44 +259,29 @@ impl State {
         if !is_known {
             self.release(id);
         }
+        let claimed = match self.claimed_of_pod(id, is_known, db) {
+            Ok(Some(claimed)) => claimed,
+            // Without its port on the default network it has none on others.
+            Ok(None) => {
+                self.detach(id, None, Instant::now().into_std());
+                return Ok(Wanted::default());
+            }
+            // What exists stays.
+            Err(problem) => {
+                let pod = self.cluster.pods.get(id).cloned();
+                self.detach(id, pod.as_ref(), Instant::now().into_std());
+                return Err(problem);
+            }
+        };
         let (attached, entries) = self.attachments(id, plan, effects);
         let Some(pod) = self.cluster.pods.get(id) else {
             return Ok(Wanted::default());
         };
-        let node = Key::node(pod.node.clone());
-        if self.cluster.uid(&node).is_none() && !self.unreadable.contains(&node) {
-            return Ok(Wanted::default());
-        }
-        if self.waits_for_namespaces() && !self.cluster.namespaces.contains_key(&id.0) {
-            return Ok(Wanted::default());
-        }
-        let former = match is_known {
-            true => Vec::new(),
-            false => addresses_before(id, pod, db, self.rules.adopt),
-        };
-        let whose = (&pod.uid, &pod.node);
         let version = self.version(&Key::pod(id.clone()), pod.version);
-        let now = Instant::now().into_std();
-        let refused = |message| Problem::blocked("NoAddress", message);
-        let addresses = &mut self.spaces.default.addresses;
-        let claimed = addresses.claim(&own, whose, &former, || request_of(pod), now);
-        let claimed = match claimed {
-            Ok(claimed) => claimed,
-            // Its pods are processed when it gets one; if it can't have one, its own warning says
-            // so.
-            Err(AddressError::NoSubnet(_)) => return Ok(Wanted::default()),
-            Err(
-                error
-                @ (AddressError::Resting { until, .. } | AddressError::Released { until, .. }),
-            ) => {
-                return Err(Problem::until(until.into(), "NoAddress", error.to_string()));
-            }
-            Err(error) => return Err(refused(error.to_string())),
-        };
         let is_written = pod
             .networks
             .as_ref()
-            .is_some_and(|recorded| recorded.is(claimed));
+            .is_some_and(|recorded| recorded.is(&claimed));
         let entries = entries.iter().map(|(name, it)| (&**name, it.as_ref()));
         let others = pod.other_networks.changed(entries);
         if !is_written || others != pod.other_networks {
@@ -307,9 +292,48 @@ impl State {
         let members = self
             .policies
             .members(&candidate(id, pod, &self.cluster.namespaces), &addresses);
-        let mut rows = want::pod(id, pod, claimed);
+        let mut rows = want::pod(id, pod, &claimed);
         rows.extend(attached);
         Ok(Wanted { rows, members })
+    }
+
+    /// What a pod has on the default network; None as long as it is nowhere.
+    fn claimed_of_pod(
+        &mut self,
+        id: &ObjectName,
+        is_known: bool,
+        db: &Db,
+    ) -> Result<Option<Assigned>, Problem> {
+        let Some(pod) = self.cluster.pods.get(id) else {
+            return Ok(None);
+        };
+        let node = Key::node(pod.node.clone());
+        if self.cluster.uid(&node).is_none() && !self.unreadable.contains(&node) {
+            return Ok(None);
+        }
+        if self.waits_for_namespaces() && !self.cluster.namespaces.contains_key(&id.0) {
+            return Ok(None);
+        }
+        let former = match is_known {
+            true => Vec::new(),
+            false => addresses_before(id, pod, db, self.rules.adopt),
+        };
+        let whose = (&pod.uid, &pod.node);
+        let now = Instant::now().into_std();
+        let refused = |message| Problem::blocked("NoAddress", message);
+        let addresses = &mut self.spaces.default.addresses;
+        let own = Attachment::from(id.clone());
+        match addresses.claim(&own, whose, &former, || request_of(pod), now) {
+            Ok(claimed) => Ok(Some(claimed.clone())),
+            // Its pods are processed when it gets one; if it can't have one, its own warning says
+            // so.
+            Err(AddressError::NoSubnet(_)) => Ok(None),
+            Err(
+                error
+                @ (AddressError::Resting { until, .. } | AddressError::Released { until, .. }),
+            ) => Err(Problem::until(until.into(), "NoAddress", error.to_string())),
+            Err(error) => Err(refused(error.to_string())),
+        }
     }
 
     fn wanted_of_policy(&self, id: &ObjectName, effects: &mut Effects) -> Vec<want::Row> {

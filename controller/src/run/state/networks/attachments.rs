@@ -94,7 +94,12 @@ impl State {
     }
 
     /// Frees the addresses that a pod no longer has: it is gone, was replaced, or asks for less.
-    fn detach(&mut self, id: &ObjectName, pod: Option<&Pod>, now: std::time::Instant) {
+    pub(in crate::run::state) fn detach(
+        &mut self,
+        id: &ObjectName,
+        pod: Option<&Pod>,
+        now: std::time::Instant,
+    ) {
         let Some(held) = self.networks.held.get(id).cloned() else {
             return;
         };
