@@ -1,5 +1,5 @@
-//! NetworkManager, over D-Bus: what it says of a NIC, a profile for the bridge that the NIC is moved
-//! into, and who configures which of the two.
+//! NetworkManager, over D-Bus: what it says of a NIC, a profile for the bridge that the NIC is
+//! moved into, and who configures which of the two.
 //!
 //! The profile is in its memory, below /run: a boot forgets it, and the NIC comes up by the
 //! machine's own profile. The NIC is left to nobody meanwhile, which changes nothing on it. Its
@@ -39,7 +39,8 @@ const UUID: &str = "0d1c5b0e-6b0f-4f0e-9d7e-b2a1c7f5e6a4";
 /// Where NetworkManager keeps it.
 const FILE: &str = "/run/NetworkManager/system-connections/ovs-if-br-ex.nmconnection";
 
-/// NMSettingsAddConnection2Flags and NMSettingsUpdate2Flags: in memory, and not activated by itself.
+/// NMSettingsAddConnection2Flags and NMSettingsUpdate2Flags: in memory, and not activated by
+/// itself.
 const IN_MEMORY: u32 = 0x2;
 const BLOCK_AUTOCONNECT: u32 = 0x20;
 /// NMDeviceState.

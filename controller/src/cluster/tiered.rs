@@ -42,6 +42,8 @@ pub struct Tiered {
 /// What such a policy says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Content {
+    /// That of its policy.
+    pub uid: Name,
     /// Before and after which others it is evaluated.
     pub level: Level,
     /// The pods that it is for.
@@ -197,7 +199,10 @@ impl Tiered {
         Self {
             uid: metadata.uid.as_str().into(),
             version: version(&metadata.resource_version),
-            content,
+            content: content.map(|content| Content {
+                uid: metadata.uid.as_str().into(),
+                ..content
+            }),
             logging: Logging::of(Logs::Tiered, metadata),
             conditions,
         }

@@ -118,23 +118,20 @@ pub fn isolated_group(namespace: &str, direction: Direction) -> Name {
     hashed(&isolated_ids(namespace, direction).id()).into()
 }
 
-/// The port group of the pods that a policy selects.
-pub fn policy_group(namespace: &str, name: &str) -> Name {
-    hashed(&policy_ids(namespace, name).id()).into()
+/// The groups of a policy that is made again have other names: ovn-northd 26.03 loses a group that
+/// is deleted and made again before it looks.
+fn of_uid(policy: Ids, uid: &str) -> Ids {
+    policy.and("uid", uid)
 }
 
-/// The port group of those of them that give a port this number.
-pub fn named_group(namespace: &str, name: &str, named: &NamedPort, number: u16) -> Name {
-    hashed(&named_ids(policy_ids(namespace, name), named, number).id()).into()
+/// The port group of the pods that the policy with this uid selects.
+pub fn policy_group(namespace: &str, name: &str, uid: &str) -> Name {
+    hashed(&of_uid(policy_ids(namespace, name), uid).id()).into()
 }
 
 /// The port group of the pods that a policy of the whole cluster selects.
-pub fn tiered_group(key: &Key) -> Name {
-    hashed(&tiered_ids(key).id()).into()
-}
-
-fn tiered_named_group(key: &Key, named: &NamedPort, number: u16) -> Name {
-    hashed(&named_ids(tiered_ids(key), named, number).id()).into()
+pub fn tiered_group(key: &Key, uid: &str) -> Name {
+    hashed(&of_uid(tiered_ids(key), uid).id()).into()
 }
 
 fn tiered_pods() -> Ids {

@@ -52,7 +52,7 @@ async fn a_policy_is_shown_with_pods_rules_and_rows() {
     };
     let (is_well, text) = show(&[]);
     assert!(is_well, "{text}");
-    let own = policy_group("default", "allow");
+    let own = policy_group("default", "allow", "uid-of-allow");
     let isolated = isolated_group("default", Direction::Ingress);
     for part in [
         "policy     default/allow\n",

@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use podwire_controller::cluster::Name;
 use podwire_controller::cluster::policy::Direction;
 use podwire_controller::cluster::tiered::CONDITION;
 use podwire_controller::key::{Key, Of};
@@ -93,6 +94,12 @@ fn told(events: &[Value], kind: &str) -> usize {
     own.count()
 }
 
+/// That of the ClusterNetworkPolicy.
+fn default_group() -> Name {
+    let key = Key::named(Of::ClusterPolicy, "default".into());
+    tiered_group(&key, "uid-of-ClusterNetworkPolicy-default")
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_policy_of_the_cluster_is_applied_or_refused_by_event_and_condition() {
     let (central, server) = (Central::start(), ApiServer::start());
@@ -110,7 +117,10 @@ async fn a_policy_of_the_cluster_is_applied_or_refused_by_event_and_condition() 
     for (kind, _, of) in KINDS {
         let condition = await_condition(&server, (kind, "default"), reason);
         assert_eq!(condition["status"], status, "{condition}");
-        let group = tiered_group(&Key::named(of, "default".into()));
+        let group = tiered_group(
+            &Key::named(of, "default".into()),
+            &format!("uid-of-{kind}-default"),
+        );
         match has_tiers {
             true => {
                 let wanted = BTreeSet::from(["default_db", "default_web"].map(str::to_owned));
@@ -138,7 +148,10 @@ async fn a_policy_of_the_cluster_is_applied_or_refused_by_event_and_condition() 
         server.delete_object(kind, "", "default");
     }
     for (kind, _, of) in KINDS {
-        let group = tiered_group(&Key::named(of, "default".into()));
+        let group = tiered_group(
+            &Key::named(of, "default".into()),
+            &format!("uid-of-{kind}-default"),
+        );
         await_row(&central, "Port_Group", &group, false);
         assert!(told(&server.events(), kind) <= 1, "told twice");
     }
@@ -379,7 +392,7 @@ async fn no_port_is_made_before_policies_of_the_cluster_are_listed() {
         server.withhold(None);
         controller.idle().await;
         if has_tiers(&central).await {
-            let group = tiered_group(&Key::named(Of::ClusterPolicy, "default".into()));
+            let group = default_group();
             assert_eq!(ports_in(&central, &group).len(), 2, "{kind}");
         }
         controller.stop().await.unwrap();
@@ -394,7 +407,7 @@ async fn a_pod_has_no_port_before_its_namespace_is_known_that_a_policy_may_selec
         await_row(&central, "Logical_Switch_Port", "default_web", true);
         apply_all(&server);
         await_row(&central, "Logical_Switch_Port", "default_web", false);
-        let group = tiered_group(&Key::named(Of::ClusterPolicy, "default".into()));
+        let group = default_group();
         // The namespace comes by another watch, which may be the faster one.
         await_row(&central, "Port_Group", &group, true);
         server.apply(namespace("default", json!({})));

@@ -1,10 +1,10 @@
 //! What a guard does: it waits until a move is confirmed, and moves the NIC back if it is not.
 
+use podwire_daemon::files::FileEvents;
 use tokio::time::{Instant, sleep_until};
 use tracing::{error, warn};
 
 use super::{NodeError, Rollback};
-use crate::events::FileNotices;
 use crate::journal::Journal;
 use crate::moved::{self, Deadline, Lock, Moved, Phase};
 use crate::settings::Places;
@@ -16,7 +16,7 @@ const RETRY: std::time::Duration = std::time::Duration::from_secs(1);
 pub(crate) struct Guard {
     places: Places,
     rollback: Rollback,
-    notices: FileNotices,
+    notices: FileEvents,
     until: String,
     /// While it has this, no other process is the guard.
     _guard: Lock,
@@ -33,7 +33,7 @@ impl Guard {
         // The journal is for others' items: it is read alone.
         let journal = Journal::read(&places.directory)?;
         let rollback = Rollback::with_journal(places, journal).await?;
-        let notices = FileNotices::listen(&[moved::file(&places.directory)])?;
+        let notices = FileEvents::of_names(&[moved::file(&places.directory)])?;
         Ok(Self {
             places: places.clone(),
             rollback,
@@ -63,7 +63,13 @@ impl Guard {
         let at = Instant::now() + deadline.left();
         while self.awaits().is_some() {
             tokio::select! {
-                changed = self.notices.next() => changed?,
+                changed = self.notices.next() => {
+                    changed?;
+                    // Not where a cleanup has removed the directory: watching creates it.
+                    if self.awaits().is_some() {
+                        self.notices = FileEvents::of_names(&[moved::file(&directory)])?;
+                    }
+                }
                 free = &mut ended, if !is_left => {
                     is_left = true;
                     let free = free?;

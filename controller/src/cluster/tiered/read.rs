@@ -74,6 +74,7 @@ fn content(
     let subject = pods(&subject.namespaces, &subject.pods, false);
     let subject = subject.map_err(|problem| format!("spec.subject{problem}"))?;
     let mut content = Content {
+        uid: Name::default(),
         level,
         subject,
         ingress: Vec::new(),

@@ -6,9 +6,9 @@ use podwire_ovs::nb::Table;
 
 use super::matching::{self, Family, blocks, ports};
 use super::members::set_name;
-use super::{DROP, Ids, PeerSet, acl, hashed, named_ids, policy_ids, row, tiered_ids};
+use super::{DROP, Ids, PeerSet, acl, hashed, named_ids, of_uid, policy_ids, row, tiered_ids};
 use crate::cluster::Name;
-use crate::cluster::policy::{Direction, NamedPort, Peer, Policy, Ports, Rule};
+use crate::cluster::policy::{Direction, NamedPort, Peer, Policy, Ports, Rule, Selected};
 use crate::cluster::tiered::{Action, Content};
 use crate::key::Key;
 use crate::want::Row;
@@ -20,14 +20,20 @@ pub struct Compiled {
     pub rows: Vec<Row>,
     /// The sets of pods that its rules name.
     pub sets: BTreeSet<PeerSet>,
-    /// The numbers of named ports for which it has port groups.
-    pub named: BTreeSet<(NamedPort, u16)>,
+    /// The port group of the pods that it selects, if it has rules that need it.
+    pub group: Option<Name>,
+    /// Those of the pods that give a named port a number.
+    pub named: BTreeMap<(NamedPort, u16), Name>,
 }
 
 impl Compiled {
-    /// Whether it has the port group of the pods that it selects.
-    pub(super) fn has_group(&self, group: &str) -> bool {
-        self.rows.first().is_some_and(|row| row.name == *group)
+    /// The groups in which a pod that it selects should be.
+    pub(super) fn groups(&self, pod: &Selected) -> impl Iterator<Item = Name> {
+        let named = self.named.iter().filter(|(it, _)| pod.ports.contains(it));
+        self.group
+            .iter()
+            .chain(named.map(|(_, group)| group))
+            .cloned()
     }
 }
 
@@ -42,7 +48,7 @@ pub(super) fn policy(
     policy: &Policy,
     numbers: Numbers<'_>,
 ) -> Compiled {
-    let owner = Owner::Policy(namespace, name);
+    let owner = Owner::Policy(namespace, name, &policy.uid);
     let mut compiler = Compiler::new(owner, numbers);
     for direction in Direction::BOTH {
         let rules = policy.rules(direction).unwrap_or_default();
@@ -53,7 +59,7 @@ pub(super) fn policy(
 
 /// The rows of a policy of the whole cluster.
 pub(super) fn tiered(key: &Key, policy: &Content, numbers: Numbers<'_>) -> Compiled {
-    let mut compiler = Compiler::new(Owner::Tiered(key), numbers);
+    let mut compiler = Compiler::new(Owner::Tiered(key, &policy.uid), numbers);
     for direction in Direction::BOTH {
         for (run, rules) in policy.runs(direction) {
             let action = match rules.first().map(|rule| rule.action) {
@@ -72,29 +78,35 @@ pub(super) fn tiered(key: &Key, policy: &Content, numbers: Numbers<'_>) -> Compi
 /// Whose rows they are.
 #[derive(Clone, Copy)]
 enum Owner<'a> {
-    /// A NetworkPolicy's, by its namespace and name.
-    Policy(&'a str, &'a str),
-    /// Those of a policy of the whole cluster.
-    Tiered(&'a Key),
+    /// A NetworkPolicy's, by its namespace, name and uid.
+    Policy(&'a str, &'a str, &'a str),
+    /// Those of a policy of the whole cluster, with its uid.
+    Tiered(&'a Key, &'a str),
 }
 
 impl Owner<'_> {
     fn ids(self) -> Ids {
         match self {
-            Self::Policy(namespace, name) => policy_ids(namespace, name),
-            Self::Tiered(key) => tiered_ids(key),
+            Self::Policy(namespace, name, _) => policy_ids(namespace, name),
+            Self::Tiered(key, _) => tiered_ids(key),
         }
+    }
+
+    /// The group of its pods.
+    fn group_ids(self) -> Ids {
+        let (Self::Policy(_, _, uid) | Self::Tiered(_, uid)) = self;
+        of_uid(self.ids(), uid)
     }
 
     /// The group of those of its pods that give a port this number.
     fn named_ids(self, named: &NamedPort, number: u16) -> Ids {
-        named_ids(self.ids(), named, number)
+        named_ids(self.group_ids(), named, number)
     }
 
     fn acl_name(self, direction: Direction, index: usize) -> String {
         let name = match self {
-            Self::Policy(namespace, name) => format!("NP:{namespace}:{name}"),
-            Self::Tiered(key) => {
+            Self::Policy(namespace, name, _) => format!("NP:{namespace}:{name}"),
+            Self::Tiered(key, _) => {
                 let kind = key.of.kind().map_or("", |(_, kind)| kind);
                 let initials: String = kind.chars().filter(char::is_ascii_uppercase).collect();
                 format!("{initials}:{}", key.name)
@@ -118,7 +130,7 @@ impl<'a> Compiler<'a> {
     fn new(owner: Owner<'a>, numbers: Numbers<'a>) -> Self {
         Self {
             owner,
-            group: hashed(&owner.ids().id()).into(),
+            group: hashed(&owner.group_ids().id()).into(),
             verdict: ("allow-related", DROP + 1),
             numbers,
             found: Compiled::default(),
@@ -160,8 +172,9 @@ impl<'a> Compiler<'a> {
                 Direction::Ingress => {
                     for number in (self.numbers)(None, named) {
                         let ids = self.owner.named_ids(named, number);
-                        let group = hashed(&ids.id());
-                        if self.found.named.insert((named.clone(), number)) {
+                        let group: Name = hashed(&ids.id()).into();
+                        let of = (named.clone(), number);
+                        if self.found.named.insert(of, group.clone()).is_none() {
                             self.found.rows.push(row(Table::PortGroup, ids));
                         }
                         let l4 = matching::port(named.protocol, number);
@@ -209,8 +222,9 @@ impl<'a> Compiler<'a> {
         if clauses.is_empty() {
             return;
         }
-        if group == self.group && !self.found.has_group(group) {
-            let ids = self.owner.ids();
+        if group == self.group && self.found.group.is_none() {
+            self.found.group = Some(self.group.clone());
+            let ids = self.owner.group_ids();
             self.found.rows.insert(0, row(Table::PortGroup, ids));
         }
         let ids = self.owner.ids();

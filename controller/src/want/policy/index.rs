@@ -10,7 +10,7 @@ use super::compile::{Compiled, policy};
 use super::matching::Family;
 use super::members::{Pods, members_of, set_name};
 use super::tiers::{NETWORK_POLICY, Tiers};
-use super::{Candidate, PeerSet, at_tier, isolated_group, named_group, policy_group};
+use super::{Candidate, PeerSet, at_tier, isolated_group};
 use crate::cluster::policy::{Direction, NamedPort, Policy, Selected};
 use crate::cluster::tiered::Content;
 use crate::cluster::{Pod, of_namespace};
@@ -302,7 +302,7 @@ impl Policies {
         let namespace = pod.namespace;
         let port = Name::from(format!("{namespace}_{}", pod.name));
         let group = |name| member(Table::PortGroup, name, port.clone());
-        for (name, policy, compiled) in self.compiled(namespace) {
+        for (_, policy, compiled) in self.compiled(namespace) {
             if !policy.selector.matches(&pod.selected.labels) {
                 continue;
             }
@@ -310,16 +310,7 @@ impl Policies {
                 .into_iter()
                 .filter(|it| policy.rules(*it).is_some());
             found.extend(isolating.map(|it| group(isolated_group(namespace, it))));
-            let own = policy_group(namespace, name);
-            if compiled.has_group(&own) {
-                found.insert(group(own));
-            }
-            let named = compiled
-                .named
-                .iter()
-                .filter(|it| pod.selected.ports.contains(it));
-            let named = named.map(|(port, number)| named_group(namespace, name, port, *number));
-            found.extend(named.map(group));
+            found.extend(compiled.groups(pod.selected).map(group));
         }
         found.extend(self.tiers.groups(pod).into_iter().map(group));
         let labels = &pod.selected.labels;

@@ -8,10 +8,7 @@ use podwire_cluster::{Name, Selectors};
 
 use super::compile::{Compiled, tiered};
 use super::members::{Pods, members_of};
-use super::{
-    Candidate, Namespaces, PeerSet, Subject, at_tier, candidate, tiered_group, tiered_named_group,
-    tiered_pods_group,
-};
+use super::{Candidate, Namespaces, PeerSet, Subject, at_tier, candidate, tiered_pods_group};
 use crate::cluster::policy::{Direction, NamedPort};
 use crate::cluster::tiered::{Action, Content, Level, TieredRule};
 use crate::key::Key;
@@ -161,18 +158,12 @@ impl Tiers {
     /// The groups in which a pod's port should be.
     pub(super) fn groups(&self, pod: &Candidate<'_>) -> BTreeSet<Name> {
         let mut found = BTreeSet::new();
-        for (key, _, compiled) in self.selecting(pod) {
+        for (_, _, compiled) in self.selecting(pod) {
             if compiled.rows.is_empty() {
                 continue;
             }
             found.insert(tiered_pods_group());
-            let own = tiered_group(key);
-            if compiled.has_group(&own) {
-                found.insert(own);
-            }
-            let named = compiled.named.iter();
-            let named = named.filter(|it| pod.selected.ports.contains(it));
-            found.extend(named.map(|(named, number)| tiered_named_group(key, named, *number)));
+            found.extend(compiled.groups(pod.selected));
         }
         found
     }

@@ -68,7 +68,7 @@ impl World {
         }
         for (name, policy) in self.tiered() {
             let key = Key::named(Of::ClusterPolicy, name.as_str().into());
-            let own = tiered_group(&key);
+            let own = tiered_group(&key, policy["metadata"]["uid"].as_str().unwrap_or_default());
             if !self.has_tiers {
                 assert!(!names(&self.central, "Port_Group").contains(&own.to_string()));
                 continue;

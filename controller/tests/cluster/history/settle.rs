@@ -54,10 +54,12 @@ impl World {
         let mut labels = before.map_or(json!({}), |it| it["metadata"]["labels"].clone());
         labels[&name] = "".into();
         let last = json!({ "matchLabels": { &name: "" } });
-        let group = policy_group("default", &name);
         let peer = json!({ "namespaceSelector": last });
         let nobody = json!({ "matchLabels": { "app": "nobody" } });
-        server.apply(policy_of(&name, nobody, peer));
+        let policy = policy_of(&name, nobody, peer);
+        let uid = policy["metadata"]["uid"].as_str().unwrap_or_default();
+        let group = policy_group("default", &name, uid);
+        server.apply(policy);
         await_row(&self.central, "Port_Group", &group, true);
         server.apply(namespace(labels.clone()));
         let northbound = self.central.northbound();

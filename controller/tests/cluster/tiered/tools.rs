@@ -73,7 +73,10 @@ async fn a_policy_is_shown_with_its_place_rules_and_rows() {
         let mistake = "mistake    it is not applied, not in part either: it needs OVN 23.06";
         return assert!(text.contains(mistake), "{text}");
     }
-    let group = tiered_group(&Key::named(Of::ClusterPolicy, "guard".into()));
+    let group = tiered_group(
+        &Key::named(Of::ClusterPolicy, "guard".into()),
+        "uid-of-ClusterNetworkPolicy-guard",
+    );
     let all = tiered_pods_group();
     for part in [
         &format!("row        Port_Group {group} (selected pods): 1 member, in sync\n"),
