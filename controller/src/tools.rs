@@ -1,6 +1,6 @@
 //! Operators' commands: `status`, `explain`, `policy`, `network`, and what a dry run would do. They
 //! read the objects and the rows as a leader does, with the same code. Nothing is written but what
-//! a person asks for: definitions of networks, and a change to measure ([`round`]).
+//! a person asks for: definitions of networks, and a change to measure (`round`).
 
 mod explain;
 pub mod network;
