@@ -109,6 +109,18 @@ impl NodeRun {
         await_log(&self.daemon, DAEMON_LIMIT, &awaited, look).or_fail()
     }
 
+    /// Waits until the services on the host are as wanted: looks once they follow the cluster, and
+    /// whenever they changed.
+    #[track_caller]
+    pub fn await_services(&self, wanted: impl Fn() -> bool) {
+        let mut changes = 1;
+        self.await_log("services follow the cluster", changes);
+        while !wanted() {
+            changes += 1;
+            self.await_log("services follow the cluster", changes);
+        }
+    }
+
     /// How often the log has this text.
     #[track_caller]
     pub fn count(&self, text: &str) -> usize {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use podwire_tests::apiserver::{self, ApiServer};
 use podwire_tests::controller::Controller;
 use podwire_tests::ovn::{BOTH_FAMILIES, Central, OvnNode};
-use podwire_tests::{NodeRun, Place, traffic};
+use podwire_tests::{Agent, NodeRun, Place, traffic};
 use serde_json::{Value, json};
 
 /// The outside, which is also the router of the default routes.
@@ -45,6 +45,15 @@ impl Cluster {
     fn run(&self, mode: &str) -> NodeRun {
         let line = self.node.joining_by_bridge("run", &self.server, mode);
         self.node.join_by(&self.central, &self.server, line)
+    }
+
+    /// Has the node share its addresses with a gateway router, and starts an agent on it.
+    fn share(&self) -> (NodeRun, Agent<'_>) {
+        let run = self.run("shared");
+        self.await_router(true);
+        run.await_log("flows of br-ex, for host and gateway router", 1);
+        let agent = self.node.start_agent(&OvnNode::agent_options());
+        (run, agent)
     }
 
     /// Waits until the gateway router is there, or is not, and the node has taken it up.
@@ -122,10 +131,7 @@ fn pods_leave_by_a_gateway_router_with_the_address_of_their_node_and_the_host_ke
         node,
         ..
     } = &cluster;
-    let run = cluster.run("shared");
-    cluster.await_router(true);
-    run.await_log("flows of br-ex, for host and gateway router", 1);
-    let agent = node.start_agent(&OvnNode::agent_options());
+    let (run, agent) = cluster.share();
     let (pod, _) = node.wired(server, "web", "web");
     central.sync();
     cluster.assert_all_reached(pod.place());
@@ -195,10 +201,7 @@ fn a_node_port_of_such_a_node_leads_to_its_pods_and_lets_in_nobody_whom_a_policy
         node,
         ..
     } = &cluster;
-    let run = cluster.run("shared");
-    cluster.await_router(true);
-    run.await_log("flows of br-ex, for host and gateway router", 1);
-    let agent = node.start_agent(&OvnNode::agent_options());
+    let (run, agent) = cluster.share();
     let (web, addresses) = node.wired(server, "web", "web");
     let at = SocketAddr::new(addresses[0], 8080);
     let listener = web.place().run(|| TcpListener::bind(at)).unwrap();
@@ -214,11 +217,7 @@ fn a_node_port_of_such_a_node_leads_to_its_pods_and_lets_in_nobody_whom_a_policy
         let table = node.run("nft", "list table inet podwire-services");
         table.contains("30080") && table.contains(&addresses[0].to_string())
     };
-    let mut settled = 1;
-    while !is_there() {
-        settled += 1;
-        run.await_log("services follow the cluster", settled);
-    }
+    run.await_services(is_there);
     central.sync();
     let [own, _] = cluster.node_addresses();
     let by = SocketAddr::new(own, 30080);

@@ -119,11 +119,7 @@ fn two_connections_from_one_port_by_two_nodes_stay_apart() {
             let table = node.run("nft", "list table inet podwire-services");
             table.contains("30080") && table.contains(&addresses[0].to_string())
         };
-        let mut settled = 1;
-        while !is_there() {
-            settled += 1;
-            run.await_log("services follow the cluster", settled);
-        }
+        run.await_services(is_there);
     }
     central.sync();
 

@@ -308,12 +308,7 @@ fn nobody_passes_a_policy_by_a_node_and_everybody_is_seen_as_the_table_says() {
                     addresses.iter().all(|it| table.contains(&it.to_string()))
                 })
         };
-        let mut settled = 1;
-        run.await_log("services follow the cluster", settled);
-        while !is_there() {
-            settled += 1;
-            run.await_log("services follow the cluster", settled);
-        }
+        run.await_services(is_there);
     }
 
     for (at, run) in runs.iter().enumerate() {

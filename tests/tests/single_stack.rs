@@ -104,12 +104,7 @@ impl<'n> Member<'n> {
             let table = self.node.run("nft", "list table inet podwire-services");
             table.contains(&address.to_string())
         };
-        let mut settled = 1;
-        self.run.await_log("services follow the cluster", settled);
-        while !is_there() {
-            settled += 1;
-            self.run.await_log("services follow the cluster", settled);
-        }
+        self.run.await_services(is_there);
     }
 }
 

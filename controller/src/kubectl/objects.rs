@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::{Node, Pod, PodStatus};
 use kube::Api;
 use kube::api::ListParams;
 use serde::de::DeserializeOwned;
@@ -91,7 +91,11 @@ impl Cluster {
         Ok(pods.into_iter().filter_map(own_pod).collect())
     }
 
-    async fn list<K>(&self, api: &Api<K>, selector: &str) -> Result<Vec<K>, Failure>
+    /// All objects of a kind with these labels, page by page.
+    ///
+    /// # Errors
+    /// As there.
+    pub(super) async fn list<K>(&self, api: &Api<K>, selector: &str) -> Result<Vec<K>, Failure>
     where
         K: Clone + DeserializeOwned + Debug,
     {
@@ -155,18 +159,8 @@ fn own_pod(pod: Pod) -> Option<OwnPod> {
     let label = labels.get(Part::LABEL)?;
     let part = Part::ALL.into_iter().find(|part| part.label() == label)?;
     let status = pod.status.unwrap_or_default();
+    let waits = waiting(&status);
     let phase = status.phase.unwrap_or_default();
-    let waits = status.container_statuses.iter().flatten().find_map(|it| {
-        let waiting = it.state.as_ref()?.waiting.as_ref()?;
-        let (reason, message) = (waiting.reason.as_deref(), waiting.message.as_deref());
-        Some(
-            [reason, message]
-                .into_iter()
-                .flatten()
-                .collect::<Vec<_>>()
-                .join(": "),
-        )
-    });
     let name = pod.metadata.name.unwrap_or_default();
     let away = match (pod.metadata.deletion_timestamp, waits, phase.as_str()) {
         (Some(_), ..) => Some(format!("pod {name} is being deleted")),
@@ -184,4 +178,21 @@ fn own_pod(pod: Pod) -> Option<OwnPod> {
         part,
         away,
     })
+}
+
+/// What the first container that does not run waits for.
+pub(super) fn waiting(status: &PodStatus) -> Option<String> {
+    status.container_statuses.iter().flatten().find_map(|it| {
+        let waiting = it.state.as_ref()?.waiting.as_ref()?;
+        let said = [waiting.reason.as_deref(), waiting.message.as_deref()];
+        Some(said.into_iter().flatten().collect::<Vec<_>>().join(": "))
+    })
+}
+
+/// The pod of a node's agent. While a rollout replaces it there are two: the one that runs.
+pub(super) fn agent_on<'a>(pods: &'a [OwnPod], node: &str) -> Option<&'a OwnPod> {
+    let own = pods
+        .iter()
+        .filter(|it| it.part == Part::Agent && it.node == node);
+    own.min_by_key(|it| it.away.is_some())
 }

@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::exec::Cluster;
-use super::objects::{NodeObject, OwnPod, Part};
+use super::objects::{NodeObject, OwnPod, Part, agent_on};
 use super::{Common, Failure, print};
 
 /// Nodes that are asked at once.
@@ -133,8 +133,7 @@ async fn node_view(cluster: &Cluster, node: &NodeObject, pods: &[OwnPod]) -> Nod
     // The node role's own report is in the agent's answer.
     let away = of_node(Part::NodeRole).filter_map(|pod| pod.away.as_ref());
     problems.extend(away.map(Problem::of));
-    // While a rollout replaces it there are two.
-    let agent = of_node(Part::Agent).min_by_key(|pod| pod.away.is_some());
+    let agent = agent_on(pods, &node.name);
     let mut status = None;
     match agent {
         None => problems.push(Problem::of(

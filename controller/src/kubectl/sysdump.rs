@@ -9,19 +9,17 @@ use futures_util::StreamExt as _;
 use futures_util::stream::iter;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
-use kube::api::{ApiResource, DynamicObject, ListParams, LogParams};
+use kube::api::{ApiResource, DynamicObject, GroupVersionKind, LogParams};
 use podwire_daemon::bundle::{Files, is_other_archive};
 use podwire_daemon::output::show;
 use serde_json::json;
 
 use super::exec::Cluster;
-use super::objects::{OwnPod, Part};
+use super::objects::{OwnPod, Part, agent_on};
 use super::{Common, Failure};
 
 /// Nodes that are asked at once.
 const AT_ONCE: usize = 8;
-/// Objects in one answer of the API server.
-const PAGE: u32 = 100;
 /// Lines of a container's log.
 const LINES: i64 = 10_000;
 /// The largest log, in bytes.
@@ -97,8 +95,7 @@ impl SysdumpArgs {
             files.put(&file, text);
         }
         for node in &nodes {
-            let is_its = |pod: &OwnPod| pod.part == Part::Agent && pod.node == node.name;
-            if !pods.iter().any(is_its) {
+            if agent_on(&pods, &node.name).is_none() {
                 let why = Err("no pod of podwire's agent runs on it");
                 files.put(&format!("nodes/{}/bundle.json", node.name), why);
             }
@@ -127,37 +124,22 @@ async fn objects(
     cluster: &Cluster,
     (group, version, kind, plural, is_own): (&str, &str, &str, &str, bool),
 ) -> Result<String, Failure> {
-    let resource = ApiResource {
-        group: group.to_owned(),
-        version: version.to_owned(),
-        api_version: match group {
-            "" => version.to_owned(),
-            group => format!("{group}/{version}"),
-        },
-        kind: kind.to_owned(),
-        plural: plural.to_owned(),
-    };
+    let kind = GroupVersionKind::gvk(group, version, kind);
+    let resource = ApiResource::from_gvk_with_plural(&kind, plural);
     let api: Api<DynamicObject> = match is_own {
         true => Api::namespaced_with(cluster.client.clone(), &cluster.namespace, &resource),
         false => Api::all_with(cluster.client.clone(), &resource),
     };
-    let mut wanted = ListParams::default().limit(PAGE);
     let mut text = String::new();
-    loop {
-        let page = cluster.answered(api.list(&wanted)).await?;
-        for mut object in page.items {
-            object.metadata.managed_fields = None;
-            if let Some(annotations) = &mut object.metadata.annotations {
-                annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
-            }
-            let line = serde_json::to_string(&object).unwrap_or_default();
-            text.push_str(&(line + "\n"));
+    for mut object in cluster.list(&api, "").await? {
+        object.metadata.managed_fields = None;
+        if let Some(annotations) = &mut object.metadata.annotations {
+            annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
         }
-        match page.metadata.continue_.filter(|it| !it.is_empty()) {
-            Some(token) => wanted.continue_token = Some(token),
-            None => return Ok(text),
-        }
+        let line = serde_json::to_string(&object).unwrap_or_default();
+        text.push_str(&(line + "\n"));
     }
+    Ok(text)
 }
 
 /// What one of podwire's pods knows.

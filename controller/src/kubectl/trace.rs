@@ -9,7 +9,7 @@ use podwire_daemon::output::OutputArgs;
 use serde::Serialize;
 
 use super::exec::Cluster;
-use super::objects::{OwnPod, Part};
+use super::objects::{OwnPod, Part, agent_on};
 use super::{Common, Failure, print};
 use crate::tools::Target;
 
@@ -228,12 +228,7 @@ async fn receiver(cluster: &Cluster, own: &[OwnPod], from: &End, to: &End) -> Op
 /// There is none that runs, in words.
 fn agent<'a>(own: &'a [OwnPod], node: Option<&str>) -> Result<&'a OwnPod, String> {
     let node = node.unwrap_or_default();
-    let on_node = |it: &&OwnPod| it.part == Part::Agent && it.node == node;
-    let pod = own
-        .iter()
-        .filter(on_node)
-        .min_by_key(|it| it.away.is_some());
-    match pod {
+    match agent_on(own, node) {
         None => Err(format!("node {node} has no pod of podwire's agent")),
         Some(OwnPod {
             away: Some(away), ..

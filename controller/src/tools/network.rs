@@ -5,7 +5,7 @@ use std::fmt::{self, Write as _};
 
 use ipnet::IpNet;
 use kube::Api;
-use kube::api::{ApiResource, DeleteParams, DynamicObject, PostParams};
+use kube::api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, PostParams};
 use podwire_daemon::output::Format;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -315,13 +315,8 @@ fn checked(id: &ObjectName, config: &Value) -> Result<(Network, Shape), ToolErro
 }
 
 fn api(view: &View, namespace: &str) -> Api<DynamicObject> {
-    let resource = ApiResource {
-        group: "k8s.cni.cncf.io".to_owned(),
-        version: "v1".to_owned(),
-        api_version: "k8s.cni.cncf.io/v1".to_owned(),
-        kind: "NetworkAttachmentDefinition".to_owned(),
-        plural: "network-attachment-definitions".to_owned(),
-    };
+    let kind = GroupVersionKind::gvk("k8s.cni.cncf.io", "v1", "NetworkAttachmentDefinition");
+    let resource = ApiResource::from_gvk_with_plural(&kind, "network-attachment-definitions");
     Api::namespaced_with(view.client.clone(), namespace, &resource)
 }
 

@@ -3,6 +3,8 @@
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 
+use crate::kubectl::objects::waiting;
+
 /// The port of pods.
 pub(super) const PORT: u16 = 8080;
 /// The port of pods on their node's network, where others may have 8080.
@@ -192,17 +194,8 @@ pub(super) fn addresses(pod: &Pod) -> Result<Vec<std::net::IpAddr>, String> {
 /// Why a pod does not run yet, in words.
 pub(super) fn waits(pod: &Pod) -> String {
     let status = pod.status.clone().unwrap_or_default();
-    let waiting = status.container_statuses.into_iter().flatten();
-    let mut waiting = waiting.filter_map(|it| it.state?.waiting);
-    match waiting.next() {
-        Some(it) => [it.reason, it.message]
-            .into_iter()
-            .flatten()
-            .collect::<Vec<_>>()
-            .join(": "),
-        None => format!(
-            "it is {}",
-            status.phase.as_deref().unwrap_or("not seen by a kubelet")
-        ),
-    }
+    waiting(&status).unwrap_or_else(|| {
+        let phase = status.phase.as_deref();
+        format!("it is {}", phase.unwrap_or("not seen by a kubelet"))
+    })
 }
