@@ -9,7 +9,9 @@ use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Args as _};
 use ipnet::IpNet;
 use podwire_daemon::lockdown::{Calls, Capability, Privileges, Seccomp, is_anothers};
-use podwire_ovs::client::{Remote, RemoteError, TlsKeys};
+use podwire_ovs::client::{ClientConfig, Remote, RemoteError, TlsKeys};
+use podwire_ovs::nb;
+use podwire_ovs::replica::TableSpec;
 
 use crate::ipam::{ClusterSubnet, JOIN};
 
@@ -240,12 +242,38 @@ pub fn addresses(given: &ArgMatches) -> String {
     shown.join(", ")
 }
 
+/// How long a database's server may be silent until it is probed, and again until the connection is
+/// given up. While ovn-northd writes a large cluster's rows, ovsdb-server answers nothing for longer
+/// than OVSDB's usual 5 s, and to connect anew would only be more work for it. Other members of a
+/// cluster elect another leader meanwhile; then that one is wanted sooner.
+const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE_WITH_MEMBERS: Duration = Duration::from_secs(15);
+
 impl Config {
-    pub(crate) fn remotes(
+    /// For a client of the northbound or the southbound database, with these tables.
+    pub(crate) fn database(
         &self,
-        flag: &'static str,
-        text: &str,
-    ) -> Result<Vec<Remote>, SettingError> {
+        name: &'static str,
+        tables: Vec<TableSpec>,
+    ) -> Result<ClientConfig, SettingError> {
+        let remotes = match name {
+            nb::DATABASE => self.remotes("--nb-db", &self.nb_db),
+            _ => self.remotes("--sb-db", &self.sb_db),
+        }?;
+        let probe = match remotes.len() {
+            1 => PATIENCE,
+            _ => PATIENCE_WITH_MEMBERS,
+        };
+        Ok(ClientConfig {
+            leader_only: true,
+            tls: self.tls(),
+            probe,
+            sync_probe: PATIENCE,
+            ..ClientConfig::new(remotes, name, tables)
+        })
+    }
+
+    fn remotes(&self, flag: &'static str, text: &str) -> Result<Vec<Remote>, SettingError> {
         Remote::parse_list(text).map_err(|source| SettingError::Remote { flag, source })
     }
 

@@ -189,20 +189,13 @@ pub async fn run(
 /// A client of the northbound database.
 pub(crate) fn northbound(config: &Config) -> Result<Ovsdb, SettingError> {
     Ok(Ovsdb::start(ClientConfig {
-        leader_only: true,
-        tls: config.tls(),
         replica_bytes: 2 << 30,
-        sync_probe: SYNC / 3,
         // The replica's first content arrives as one message.
         limits: Limits {
             message_bytes: 1 << 30,
             ..Limits::default()
         },
-        ..ClientConfig::new(
-            config.remotes("--nb-db", &config.nb_db)?,
-            nb::DATABASE,
-            nb::tables(),
-        )
+        ..config.database(nb::DATABASE, nb::tables())?
     }))
 }
 

@@ -24,22 +24,19 @@ pub(crate) struct Southbound(Ovsdb);
 
 impl Southbound {
     pub(crate) fn new(config: &Config) -> Result<Self, SettingError> {
-        let remotes = config.remotes("--sb-db", &config.sb_db)?;
         let ports = TableSpec {
             name: PORTS,
             columns: &["logical_port", "chassis", "up"],
             indexes: &[BY_PORT],
         };
         Ok(Self(Ovsdb::start(ClientConfig {
-            leader_only: true,
-            tls: config.tls(),
             // ovn-northd sets it when it creates a port.
             only: vec![Only {
                 table: PORTS,
                 column: "up",
                 is: false,
             }],
-            ..ClientConfig::new(remotes, "OVN_Southbound", vec![ports])
+            ..config.database("OVN_Southbound", vec![ports])?
         })))
     }
 

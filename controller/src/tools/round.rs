@@ -6,7 +6,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use podwire_ovs::client::{Client as Ovsdb, ClientConfig, WaitError};
+use podwire_ovs::client::{Client as Ovsdb, WaitError};
 use podwire_ovs::nb;
 use podwire_ovs::replica::{Db, TableSpec};
 use podwire_ovs::transact::{Mutation, Transaction};
@@ -45,12 +45,7 @@ impl Round {
             columns: &["nb_cfg", "sb_cfg", "hv_cfg"],
             indexes: &[],
         };
-        let remotes = config.remotes("--nb-db", &config.nb_db)?;
-        let ovsdb = Ovsdb::start(ClientConfig {
-            leader_only: true,
-            tls: config.tls(),
-            ..ClientConfig::new(remotes, nb::DATABASE, vec![columns])
-        });
+        let ovsdb = Ovsdb::start(config.database(nb::DATABASE, vec![columns])?);
         ovsdb.synced(Instant::now() + super::REACH).await?;
         let mut transaction = Transaction::new();
         transaction.mutate(TABLE, [], Mutation::add("nb_cfg", 1));
@@ -100,11 +95,7 @@ async fn late(config: &Config, number: i64) -> Result<Vec<String>, ToolError> {
         columns: &["name", "nb_cfg"],
         indexes: &[],
     };
-    let remotes = config.remotes("--sb-db", &config.sb_db)?;
-    let ovsdb = Ovsdb::start(ClientConfig {
-        tls: config.tls(),
-        ..ClientConfig::new(remotes, "OVN_Southbound", vec![columns])
-    });
+    let ovsdb = Ovsdb::start(config.database("OVN_Southbound", vec![columns])?);
     ovsdb.synced(Instant::now() + NAMES).await?;
     let mut names: Vec<_> = ovsdb.read(|db| {
         let rows = db.rows(CHASSIS);

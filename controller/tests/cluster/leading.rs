@@ -1,9 +1,11 @@
 //! Who may write.
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use podwire_controller::lease::begin_term;
 use podwire_controller::run::RunError;
-use podwire_tests::apiserver::{ApiServer, node, pod};
+use podwire_tests::apiserver::{ApiServer, Request, node, pod};
 use podwire_tests::controller::Controller;
 use podwire_tests::http::get_from;
 use podwire_tests::ovn::Central;
@@ -213,6 +215,66 @@ fn a_leader_without_its_database_lets_one_lead_that_has_it_and_leads_not_again_b
     assert_eq!(spec()["leaseTransitions"], 2);
     assert_eq!(answer("/readyz").0, 200);
     third.stop();
+}
+
+/// The leader by TCP, and a second controller that stands by, with the socket.
+fn two_controllers(central: &Central, server: &ApiServer) -> [Controller; 2] {
+    server.apply(node("node-a", "192.0.2.1"));
+    central.open_northbound("ptcp:6649:127.0.0.1");
+    let first = Controller::start(central, server, "first", "--nb-db tcp:127.0.0.1:6649");
+    first.await_log("all rows are in sync");
+    let second = Controller::start(central, server, "second", "");
+    second.await_log("standing by");
+    [first, second]
+}
+
+#[test]
+fn a_leader_goes_on_while_its_database_is_busy() {
+    let central = Central::start();
+    let server = ApiServer::start_in(central.machine().place());
+    let [first, second] = two_controllers(&central, &server);
+    let databases = Pid::from_raw(i32::try_from(central.pids()[0]).unwrap());
+    let renewals = |requests: &[Request]| {
+        let renewals = requests.iter().filter(|it| it.method == "PUT");
+        renewals.filter(|it| it.path.contains("/leases/")).count()
+    };
+
+    kill(databases, Signal::SIGSTOP).unwrap();
+    server.apply(pod("node-a", "default", "web", "uid-of-web", json!({})));
+    let before = renewals(&server.requests());
+    // One each 2 s: longer than OVSDB's usual probes, and the lease after them.
+    server.await_requests("12 renewals of the lease", |requests| {
+        renewals(requests) >= before + 12
+    });
+    kill(databases, Signal::SIGCONT).unwrap();
+
+    await_network(&server, "default", "web");
+    await_row(&central, "Logical_Switch_Port", "default_web", true);
+    let lease = server.object("Lease", "kube-system", "podwire-controller");
+    let spec = lease.unwrap()["spec"].clone();
+    assert_eq!(spec["holderIdentity"], "first");
+    assert_eq!(spec["leaseTransitions"], 0);
+    second.stop();
+    assert!(first.stop().success());
+}
+
+#[test]
+fn a_leader_whose_packets_no_longer_reach_its_database_lets_one_lead_that_has_it() {
+    let central = Central::start();
+    let machine = central.machine();
+    let server = ApiServer::start_in(machine.place());
+    let [first, second] = two_controllers(&central, &server);
+    machine.run("nft", "add table ip lost");
+    machine.run(
+        "nft",
+        "add chain ip lost in { type filter hook input priority 0 ; }",
+    );
+    machine.run("nft", "add rule ip lost in tcp dport 6649 drop");
+    machine.run("nft", "add rule ip lost in tcp sport 6649 drop");
+    second.await_log("all rows are in sync");
+    first.await_log("this controller does not lead any longer: the northbound database is away");
+    assert!(!first.stop().success());
+    second.stop();
 }
 
 #[test]
