@@ -243,9 +243,9 @@ pub fn addresses(given: &ArgMatches) -> String {
 }
 
 /// How long a database's server may be silent until it is probed, and again until the connection is
-/// given up. While ovn-northd writes a large cluster's rows, ovsdb-server answers nothing for longer
-/// than OVSDB's usual 5 s, and to connect anew would only be more work for it. Other members of a
-/// cluster elect another leader meanwhile; then that one is wanted sooner.
+/// given up. While ovn-northd writes a large cluster's rows, ovsdb-server answers nothing for
+/// longer than OVSDB's usual 5 s, and to connect anew would only be more work for it. Other members
+/// of a cluster elect another leader meanwhile; then that one is wanted sooner.
 const PATIENCE: Duration = Duration::from_secs(60);
 const PATIENCE_WITH_MEMBERS: Duration = Duration::from_secs(15);
 

@@ -10,8 +10,8 @@ use tokio::net::{TcpStream, UnixStream};
 use super::tls;
 use crate::protocol::{HostPort, Remote, TlsKeys};
 
-/// With the kernel's nine attempts (tcp_keepalive_probes), a host that is gone or cut off is noticed
-/// after 14 s on a connection with nothing on its way.
+/// With the kernel's nine attempts (tcp_keepalive_probes), a host that is gone or cut off is
+/// noticed after 14 s on a connection with nothing on its way.
 const KEEPALIVE: TcpKeepalive = TcpKeepalive::new()
     .with_time(Duration::from_secs(5))
     .with_interval(Duration::from_secs(1));
