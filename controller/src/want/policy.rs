@@ -1,8 +1,8 @@
 //! The rows of NetworkPolicies. What a pod costs is members of groups and sets, never an ACL.
 //!
 //! A namespace has a port group for each direction in which a policy isolates: what is not allowed
-//! to or from its members is dropped. A policy with rules has a port group with an ACL that allows
-//! for each rule. The pods that a rule names are an address set, shared by all rules that name the
+//! to or from its members is dropped. A policy has a port group with an ACL that allows for each
+//! rule. The pods that a rule names are an address set, shared by all rules that name the
 //! same ones.
 //!
 //! Names, priorities and external_ids are those of ovn-kubernetes.
@@ -23,7 +23,7 @@ use podwire_ovs::value::Value;
 
 use super::Row;
 use crate::cluster::Name;
-use crate::cluster::policy::{Direction, NamedPort};
+use crate::cluster::policy::Direction;
 use crate::ipam::nth;
 use crate::key::Key;
 use crate::members::Member;
@@ -98,13 +98,6 @@ fn tiered_ids(key: &Key) -> Ids {
     Ids::new(kind, key.name.to_string())
 }
 
-fn named_ids(policy: Ids, named: &NamedPort, number: u16) -> Ids {
-    policy
-        .and("port-policy-protocol", named.protocol.name())
-        .and("port-name", &named.name)
-        .and("port", number)
-}
-
 fn nodes_ids() -> Ids {
     Ids::new("Cluster", "clusterPortGroup".to_owned())
 }
@@ -118,7 +111,7 @@ pub fn isolated_group(namespace: &str, direction: Direction) -> Name {
     hashed(&isolated_ids(namespace, direction).id()).into()
 }
 
-/// The groups of a policy that is made again have other names: ovn-northd 26.03 loses a group that
+/// The group of a policy that is made again has another name: ovn-northd 26.03 loses a group that
 /// is deleted and made again before it looks.
 fn of_uid(policy: Ids, uid: &str) -> Ids {
     policy.and("uid", uid)

@@ -22,6 +22,7 @@ mod packets;
 mod pods;
 mod policies;
 mod policy_command;
+mod policy_groups;
 mod protection;
 mod rbac;
 mod round;

@@ -222,7 +222,9 @@ impl Rows {
         self.acls().all(|acl| {
             let text = text(acl, "match");
             let mut clauses = text.split("||");
-            !text.contains("!=") && clauses.all(|clause| clause.matches('$').count() <= 1)
+            let is_once = |clause: &str, field: &str| clause.matches(field).count() <= 1;
+            !text.contains("!=")
+                && clauses.all(|it| is_once(it, ".src == $") && is_once(it, ".dst == $"))
         })
     }
 

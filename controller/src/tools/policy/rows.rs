@@ -146,22 +146,18 @@ fn name(row: &Row) -> String {
 }
 
 fn content(row: &Row, set: Option<&PeerSet>) -> String {
-    let id = |key: &str| {
-        let mut ids = row.external_ids.iter();
-        ids.find(|(name, _)| *name == key)
-            .map(|(_, value)| value.clone())
-    };
-    match (row.table, set, id("direction"), id("port-name"), id("port")) {
+    let mut ids = row.external_ids.iter();
+    let direction = ids.find(|(name, _)| *name == "direction");
+    match (row.table, set, direction) {
         (Table::Acl, ..) => {
             let action = format!("{} {}", text(row, "priority"), text(row, "action"));
             format!("{action}: {}", text(row, "match"))
         }
-        (_, Some(set), ..) => set.to_string(),
+        (_, Some(set), _) => set.to_string(),
         _ if row.name == *tiered_pods_group() => {
             "pods of all policies of the whole cluster".to_owned()
         }
-        (_, _, Some(direction), ..) => format!("the namespace's pods isolated for {direction}"),
-        (_, _, _, Some(name), Some(port)) => format!("selected pods with {name} = {port}"),
+        (_, _, Some((_, it))) => format!("the namespace's pods isolated for {it}"),
         _ => "selected pods".to_owned(),
     }
 }

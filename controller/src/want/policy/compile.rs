@@ -1,4 +1,4 @@
-//! The rows of one policy: its groups, and an ACL for each rule.
+//! The rows of one policy: its group, and an ACL for each rule.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,9 +6,9 @@ use podwire_ovs::nb::Table;
 
 use super::matching::{self, Family, blocks, ports};
 use super::members::set_name;
-use super::{DROP, Ids, PeerSet, acl, hashed, named_ids, of_uid, policy_ids, row, tiered_ids};
+use super::{DROP, Ids, PeerSet, acl, of_uid, policy_ids, row, tiered_ids};
 use crate::cluster::Name;
-use crate::cluster::policy::{Direction, NamedPort, Peer, Policy, Ports, Rule, Selected};
+use crate::cluster::policy::{Direction, NamedPort, Namespaces, Peer, Policy, Ports, Rule};
 use crate::cluster::tiered::{Action, Content};
 use crate::key::Key;
 use crate::want::Row;
@@ -16,30 +16,18 @@ use crate::want::Row;
 /// What a policy needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Compiled {
-    /// Its own rows: the first is the port group of the pods that it selects, if it has rules.
+    /// Its own rows: the first is the port group of the pods that it selects. That stays as long as
+    /// the policy, with rules and without: ovn-northd 26.03 loses a group that is deleted and made
+    /// again before it looks.
     pub rows: Vec<Row>,
     /// The sets of pods that its rules name.
     pub sets: BTreeSet<PeerSet>,
-    /// The port group of the pods that it selects, if it has rules that need it.
+    /// That group, if it has ACLs: without any it needs no members.
     pub group: Option<Name>,
-    /// Those of the pods that give a named port a number.
-    pub named: BTreeMap<(NamedPort, u16), Name>,
 }
 
-impl Compiled {
-    /// The groups in which a pod that it selects should be.
-    pub(super) fn groups(&self, pod: &Selected) -> impl Iterator<Item = Name> {
-        let named = self.named.iter().filter(|(it, _)| pod.ports.contains(it));
-        self.group
-            .iter()
-            .chain(named.map(|(_, group)| group))
-            .cloned()
-    }
-}
-
-/// The numbers that containers give a port: of the pods that a policy selects (None), or of those
-/// in a set.
-pub(super) type Numbers<'a> = &'a dyn Fn(Option<&PeerSet>, &NamedPort) -> BTreeSet<u16>;
+/// The numbers that the containers of the pods in a set give a port.
+pub(super) type Numbers<'a> = &'a dyn Fn(&PeerSet, &NamedPort) -> BTreeSet<u16>;
 
 /// The rows of a policy.
 pub(super) fn policy(
@@ -49,7 +37,11 @@ pub(super) fn policy(
     numbers: Numbers<'_>,
 ) -> Compiled {
     let owner = Owner::Policy(namespace, name, &policy.uid);
-    let mut compiler = Compiler::new(owner, numbers);
+    let subject = Peer::Pods {
+        namespaces: Namespaces::Own(namespace.into()),
+        pods: policy.selector.clone(),
+    };
+    let mut compiler = Compiler::new(owner, &subject, numbers);
     for direction in Direction::BOTH {
         let rules = policy.rules(direction).unwrap_or_default();
         compiler.rules(direction, rules.iter().enumerate());
@@ -59,7 +51,8 @@ pub(super) fn policy(
 
 /// The rows of a policy of the whole cluster.
 pub(super) fn tiered(key: &Key, policy: &Content, numbers: Numbers<'_>) -> Compiled {
-    let mut compiler = Compiler::new(Owner::Tiered(key, &policy.uid), numbers);
+    let owner = Owner::Tiered(key, &policy.uid);
+    let mut compiler = Compiler::new(owner, &policy.subject, numbers);
     for direction in Direction::BOTH {
         for (run, rules) in policy.runs(direction) {
             let action = match rules.first().map(|rule| rule.action) {
@@ -98,11 +91,6 @@ impl Owner<'_> {
         of_uid(self.ids(), uid)
     }
 
-    /// The group of those of its pods that give a port this number.
-    fn named_ids(self, named: &NamedPort, number: u16) -> Ids {
-        named_ids(self.group_ids(), named, number)
-    }
-
     fn acl_name(self, direction: Direction, index: usize) -> String {
         let name = match self {
             Self::Policy(namespace, name, _) => format!("NP:{namespace}:{name}"),
@@ -118,7 +106,9 @@ impl Owner<'_> {
 
 struct Compiler<'a> {
     owner: Owner<'a>,
-    /// The group of the pods that the policy selects.
+    /// The pods that the policy selects.
+    subject: &'a Peer,
+    /// Their group.
     group: Name,
     /// Action and priority of the ACLs.
     verdict: (&'static str, u16),
@@ -127,13 +117,18 @@ struct Compiler<'a> {
 }
 
 impl<'a> Compiler<'a> {
-    fn new(owner: Owner<'a>, numbers: Numbers<'a>) -> Self {
+    fn new(owner: Owner<'a>, subject: &'a Peer, numbers: Numbers<'a>) -> Self {
+        let group = row(Table::PortGroup, owner.group_ids());
         Self {
             owner,
-            group: hashed(&owner.group_ids().id()).into(),
+            subject,
+            group: group.name.as_str().into(),
             verdict: ("allow-related", DROP + 1),
             numbers,
-            found: Compiled::default(),
+            found: Compiled {
+                rows: vec![group],
+                ..Compiled::default()
+            },
         }
     }
 
@@ -161,7 +156,6 @@ impl<'a> Compiler<'a> {
         peers: Option<&BTreeSet<Peer>>,
         allowed: Option<&BTreeSet<Ports>>,
     ) {
-        let group = self.group.clone();
         let from_peers = self.peers(direction, peers);
         let mut clauses = both(&from_peers, &ports(allowed));
         for named in allowed.into_iter().flatten() {
@@ -170,20 +164,22 @@ impl<'a> Compiler<'a> {
             };
             match direction {
                 Direction::Ingress => {
-                    for number in (self.numbers)(None, named) {
-                        let ids = self.owner.named_ids(named, number);
-                        let group: Name = hashed(&ids.id()).into();
-                        let of = (named.clone(), number);
-                        if self.found.named.insert(of, group.clone()).is_none() {
-                            self.found.rows.push(row(Table::PortGroup, ids));
-                        }
+                    let subject = BTreeSet::from([self.subject.clone()]);
+                    let mut set = PeerSet::named(Some(subject.clone()), named.clone(), 0);
+                    for number in (self.numbers)(&set, named) {
+                        set = PeerSet::named(Some(subject.clone()), named.clone(), number);
                         let l4 = matching::port(named.protocol, number);
-                        self.decide(direction, index, &group, &both(&from_peers, &[l4]));
+                        let to_pods = self.set(Direction::Egress, set);
+                        for (family, to_pods) in Family::BOTH.into_iter().zip(&to_pods) {
+                            let own = from_peers.iter().filter(|it| family.may_be(it));
+                            let own: Vec<String> = own.cloned().collect();
+                            clauses.extend(both(&own, &[matching::all([to_pods, &l4])]));
+                        }
                     }
                 }
                 Direction::Egress => {
                     let mut set = PeerSet::named(peers.cloned(), named.clone(), 0);
-                    for number in (self.numbers)(Some(&set), named) {
+                    for number in (self.numbers)(&set, named) {
                         set = PeerSet::named(peers.cloned(), named.clone(), number);
                         let to_peers = self.set(direction, set.clone());
                         let l4 = matching::port(named.protocol, number);
@@ -192,7 +188,7 @@ impl<'a> Compiler<'a> {
                 }
             }
         }
-        self.decide(direction, index, &group, &clauses);
+        self.decide(direction, index, &clauses);
     }
 
     /// A match for each kind of peer: one set or one list of networks, and one family.
@@ -217,20 +213,16 @@ impl<'a> Compiler<'a> {
         })
     }
 
-    /// The ACL of a group for what meets any of these, if there are any.
-    fn decide(&mut self, direction: Direction, index: usize, group: &str, clauses: &[String]) {
+    /// The ACL for what meets any of these, if there are any.
+    fn decide(&mut self, direction: Direction, index: usize, clauses: &[String]) {
         if clauses.is_empty() {
             return;
         }
-        if group == self.group && self.found.group.is_none() {
-            self.found.group = Some(self.group.clone());
-            let ids = self.owner.group_ids();
-            self.found.rows.insert(0, row(Table::PortGroup, ids));
-        }
+        self.found.group = Some(self.group.clone());
         let ids = self.owner.ids();
         let ids = ids.and("direction", direction).and("gress-index", index);
         let acl_name = self.owner.acl_name(direction, index);
-        let of = (group, group, direction);
+        let of = (&*self.group, &*self.group, direction);
         let row = acl(of, self.verdict, &matching::any(clauses), &acl_name, ids);
         self.found.rows.push(row);
     }

@@ -8,7 +8,7 @@ use podwire_ovs::nb::Table;
 
 use super::compile::{Compiled, policy};
 use super::matching::Family;
-use super::members::{Pods, members_of, set_name};
+use super::members::{Pods, members_of, numbers_of, set_name};
 use super::tiers::{NETWORK_POLICY, Tiers};
 use super::{Candidate, PeerSet, at_tier, isolated_group};
 use crate::cluster::policy::{Direction, NamedPort, Policy, Selected};
@@ -310,7 +310,7 @@ impl Policies {
                 .into_iter()
                 .filter(|it| policy.rules(*it).is_some());
             found.extend(isolating.map(|it| group(isolated_group(namespace, it))));
-            found.extend(compiled.groups(pod.selected).map(group));
+            found.extend(compiled.group.iter().cloned().map(group));
         }
         found.extend(self.tiers.groups(pod).into_iter().map(group));
         let labels = &pod.selected.labels;
@@ -341,19 +341,7 @@ fn again<'a>(known: &Known, changed: &mut Changed, ids: impl Iterator<Item = &'a
 
 fn compile(id: &ObjectName, of: &Policy, pods: &Pods, namespaces: &Namespaces) -> Compiled {
     let (namespace, name) = id;
-    let numbers = |set: Option<&PeerSet>, named: &NamedPort| -> BTreeSet<u16> {
-        match set {
-            None => of_namespace(pods, namespace)
-                .filter(|(_, pod)| of.selector.matches(&pod.selected.labels))
-                .flat_map(|(_, pod)| pod.selected.numbers(named))
-                .collect(),
-            Some(set) => pods
-                .iter()
-                .filter(|(id, pod)| set.may_match(&candidate(id, pod, namespaces)))
-                .flat_map(|(_, pod)| pod.selected.numbers(named))
-                .collect(),
-        }
-    };
+    let numbers = |set: &PeerSet, named: &NamedPort| numbers_of(set, named, pods, namespaces);
     policy(namespace, name, of, &numbers)
 }
 

@@ -33,6 +33,11 @@ impl Family {
         }
     }
 
+    /// Whether a match for a peer, which may be empty, can be met by packets of this family.
+    pub(super) fn may_be(self, peer: &str) -> bool {
+        peer.is_empty() || peer.starts_with(self.field())
+    }
+
     pub(super) fn field(self) -> &'static str {
         match self {
             Self::V4 => "ip4",

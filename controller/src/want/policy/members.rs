@@ -155,14 +155,33 @@ pub(super) fn members_of(
     pods: &Pods,
     namespaces: &super::Namespaces,
 ) -> BTreeSet<Subject> {
+    let own = candidates(set, pods, namespaces);
+    own.map(|(id, _)| Subject::Pod(id.clone())).collect()
+}
+
+/// The numbers that their containers give a port.
+pub(super) fn numbers_of(
+    set: &PeerSet,
+    named: &NamedPort,
+    pods: &Pods,
+    namespaces: &super::Namespaces,
+) -> BTreeSet<u16> {
+    let own = candidates(set, pods, namespaces);
+    own.flat_map(|(_, pod)| pod.selected.numbers(named))
+        .collect()
+}
+
+fn candidates<'a>(
+    set: &PeerSet,
+    pods: &'a Pods,
+    namespaces: &super::Namespaces,
+) -> impl Iterator<Item = (&'a ObjectName, &'a Pod)> {
     let own: Vec<(&ObjectName, &Pod)> = match set.namespaces(namespaces) {
         Some(own) => own.iter().flat_map(|it| of_namespace(pods, it)).collect(),
         None => pods.iter().collect(),
     };
     own.into_iter()
         .filter(|(id, pod)| set.may_match(&candidate(id, pod, namespaces)))
-        .map(|(id, _)| Subject::Pod(id.clone()))
-        .collect()
 }
 
 /// The name of a set's row for the addresses of a family.

@@ -7,8 +7,8 @@ use std::fmt;
 use podwire_cluster::{Name, Selectors};
 
 use super::compile::{Compiled, tiered};
-use super::members::{Pods, members_of};
-use super::{Candidate, Namespaces, PeerSet, Subject, at_tier, candidate, tiered_pods_group};
+use super::members::{Pods, members_of, numbers_of};
+use super::{Candidate, Namespaces, PeerSet, Subject, at_tier, tiered_pods_group};
 use crate::cluster::policy::{Direction, NamedPort};
 use crate::cluster::tiered::{Action, Content, Level, TieredRule};
 use crate::key::Key;
@@ -159,11 +159,9 @@ impl Tiers {
     pub(super) fn groups(&self, pod: &Candidate<'_>) -> BTreeSet<Name> {
         let mut found = BTreeSet::new();
         for (_, _, compiled) in self.selecting(pod) {
-            if compiled.rows.is_empty() {
-                continue;
+            if let Some(group) = &compiled.group {
+                found.extend([tiered_pods_group(), group.clone()]);
             }
-            found.insert(tiered_pods_group());
-            found.extend(compiled.groups(pod.selected));
         }
         found
     }
@@ -199,14 +197,7 @@ fn subject(content: &Content) -> PeerSet {
 }
 
 fn compile(key: &Key, content: &Content, pods: &Pods, namespaces: &Namespaces) -> Compiled {
-    let subject = subject(content);
-    let numbers = |set: Option<&PeerSet>, named: &NamedPort| -> BTreeSet<u16> {
-        let set = set.unwrap_or(&subject);
-        let own = pods.iter();
-        let own = own.filter(|(id, pod)| set.may_match(&candidate(id, pod, namespaces)));
-        own.flat_map(|(_, pod)| pod.selected.numbers(named))
-            .collect()
-    };
+    let numbers = |set: &PeerSet, named: &NamedPort| numbers_of(set, named, pods, namespaces);
     let mut compiled = tiered(key, content, &numbers);
     at_tier(&mut compiled.rows, content.level.tier());
     compiled
