@@ -44,11 +44,42 @@ pub enum Problem {
     },
 }
 
-/// Reads a file; relative paths in it are relative to its directory.
+/// Reads a daemon's file; relative paths in it are relative to its directory.
 ///
 /// # Errors
 /// [`Problem`].
 pub(super) async fn read(path: &Path) -> Result<(kube::Config, Token), Problem> {
+    let file = read_one(path)?;
+    usable(file, &KubeConfigOptions::default(), false).await
+}
+
+/// Merges a person's files, as kubectl does (client-go, clientcmd/loader.go: of a name that is in
+/// several, the first file's meaning counts; files that do not exist are left out, unless none
+/// does). The user's program may be started.
+///
+/// # Errors
+/// [`Problem`].
+pub(super) async fn read_personal(
+    files: &[PathBuf],
+    context: Option<&str>,
+) -> Result<(kube::Config, Token), Problem> {
+    let there = files.iter().any(|path| path.exists());
+    let used = files.iter().filter(|path| !there || path.exists());
+    let merged = used.map(|path| read_one(path));
+    let merged = merged.reduce(|all, next| all?.merge(next?).map_err(content));
+    let options = KubeConfigOptions {
+        context: context.map(str::to_owned),
+        ..KubeConfigOptions::default()
+    };
+    usable(
+        merged.unwrap_or_else(|| Ok(Kubeconfig::default()))?,
+        &options,
+        true,
+    )
+    .await
+}
+
+fn read_one(path: &Path) -> Result<Kubeconfig, Problem> {
     let text = read_text(path, LARGEST_FILE).map_err(Problem::Read)?;
     let mut file = parse(&text)?;
     if let Some(directory) = path.parent() {
@@ -62,7 +93,7 @@ pub(super) async fn read(path: &Path) -> Result<(kube::Config, Token), Problem> 
             *name = named.to_string_lossy().into_owned();
         }
     }
-    usable(file).await
+    Ok(file)
 }
 
 /// Whether a kubeconfig with this text could be used, without a check of the files that it names.
@@ -72,7 +103,9 @@ pub(super) async fn read(path: &Path) -> Result<(kube::Config, Token), Problem> 
 pub async fn check(text: &str) -> Result<(), Problem> {
     let mut file = parse(text)?;
     file_names(&mut file).for_each(|name| *name = None);
-    usable(file).await.map(drop)
+    usable(file, &KubeConfigOptions::default(), false)
+        .await
+        .map(drop)
 }
 
 fn parse(text: &str) -> Result<Kubeconfig, Problem> {
@@ -86,11 +119,16 @@ fn parse(text: &str) -> Result<Kubeconfig, Problem> {
         })
 }
 
-async fn usable(file: Kubeconfig) -> Result<(kube::Config, Token), Problem> {
-    let mut config = kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default())
+async fn usable(
+    file: Kubeconfig,
+    options: &KubeConfigOptions,
+    starts_programs: bool,
+) -> Result<(kube::Config, Token), Problem> {
+    let mut config = kube::Config::from_custom_kubeconfig(file, options)
         .await
         .map_err(content)?;
     let what = match &config.auth_info {
+        _ if starts_programs => None,
         user if user.exec.is_some() => Some("exec"),
         user if user.auth_provider.is_some() => Some("auth-provider"),
         _ => None,

@@ -45,8 +45,15 @@ const CONNECT: Duration = Duration::from_secs(4);
 /// The API server, and how to authenticate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Access {
-    /// From a kubeconfig.
+    /// From a kubeconfig, for a daemon: no program is started for it.
     Kubeconfig(PathBuf),
+    /// From a person's kubeconfigs, as kubectl uses them.
+    Personal {
+        /// The files, the most important first.
+        files: Vec<PathBuf>,
+        /// None for the current one.
+        context: Option<String>,
+    },
     /// From flags, or a service account's files.
     Server {
         /// Its URL.
@@ -96,6 +103,13 @@ impl fmt::Display for Access {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Kubeconfig(path) => write!(f, "the API server of {}", Path::display(path)),
+            Self::Personal { files, context } => {
+                write!(f, "the API server of {}", Path::display(&together(files)))?;
+                match context {
+                    Some(context) => write!(f, ", context {context}"),
+                    None => Ok(()),
+                }
+            }
             Self::Server { url, .. } => f.write_str(url),
             Self::InCluster => f.write_str("the cluster's API server"),
         }
@@ -225,6 +239,13 @@ async fn config(access: &Access) -> Result<(kube::Config, Token), AccessError> {
             };
             kubeconfig::read(path).await.map_err(unusable)?
         }
+        Access::Personal { files, context } => {
+            let read = kubeconfig::read_personal(files, context.as_deref()).await;
+            read.map_err(|source| AccessError::Kubeconfig {
+                path: together(files),
+                source,
+            })?
+        }
         Access::InCluster => {
             let mut config = kube::Config::incluster()
                 .map_err(|error| AccessError::ServiceAccount(error.into()))?;
@@ -233,6 +254,11 @@ async fn config(access: &Access) -> Result<(kube::Config, Token), AccessError> {
         }
         Access::Server { url, ca, token } => (from_flags(url, ca.as_deref())?, token.clone()),
     })
+}
+
+/// Several files, as the variable KUBECONFIG names them.
+fn together(files: &[PathBuf]) -> PathBuf {
+    std::env::join_paths(files).unwrap_or_default().into()
 }
 
 /// Another program's text in one line of limited length: it may point to a place over several

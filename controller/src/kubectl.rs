@@ -7,6 +7,7 @@
 mod connectivity;
 mod exec;
 mod objects;
+mod packets;
 mod status;
 mod sysdump;
 mod trace;
@@ -19,11 +20,12 @@ use std::time::Duration;
 
 use podwire_apiserver::{Access, AccessError};
 use podwire_daemon::output::{Format, show};
-use podwire_daemon::settings::{ServerArgs, SettingsError};
+use podwire_daemon::settings::{ServerArgs, SettingsError, bad};
 
 use crate::run::{kubeconfig, name_of};
 pub use connectivity::ConnectivityArgs;
 use exec::Cluster;
+pub use packets::{CaptureArgs, FlowsArgs};
 pub use sysdump::SysdumpArgs;
 pub use trace::TraceArgs;
 
@@ -58,6 +60,10 @@ enum Command {
     Connectivity(Box<ConnectivityArgs>),
     /// Follow a packet from one pod to another, over all nodes on its way
     Trace(TraceArgs),
+    /// Show what is dropped of a pod's packets, and why, as it happens
+    Flows(FlowsArgs),
+    /// Write the packets at a pod's port into a file, or a pipe
+    Capture(CaptureArgs),
     /// Collect the state of all nodes and of the controllers into one file, for support
     Sysdump(SysdumpArgs),
 }
@@ -67,6 +73,9 @@ enum Command {
 struct Common {
     #[command(flatten)]
     server: ServerArgs,
+    /// The kubeconfig's context to use [default: its current one]
+    #[arg(long, value_name = "NAME", conflicts_with = "k8s_apiserver")]
+    context: Option<String>,
     /// The namespace of podwire's own pods
     #[arg(
         short,
@@ -131,6 +140,8 @@ pub async fn run(arguments: Arguments) -> ExitCode {
         Command::Status(arguments) => arguments.run().await,
         Command::Connectivity(arguments) => arguments.run().await,
         Command::Trace(arguments) => arguments.run().await,
+        Command::Flows(arguments) => arguments.run().await,
+        Command::Capture(arguments) => arguments.run().await,
         Command::Sysdump(arguments) => arguments.run().await,
     };
     match done {
@@ -148,8 +159,17 @@ pub async fn run(arguments: Arguments) -> ExitCode {
 
 impl Common {
     async fn cluster(&self) -> Result<Cluster, Failure> {
-        let access = self.server.access()?.or_else(kubeconfig);
-        let access = access.unwrap_or(Access::InCluster);
+        let context = self.context.clone();
+        let access = match (self.server.access()?, &self.context) {
+            (Some(Access::Kubeconfig(path)), _) => Access::Personal {
+                files: vec![path],
+                context,
+            },
+            (Some(access), _) => access,
+            (None, Some(name)) => kubeconfig(context)
+                .ok_or_else(|| Failure::from(bad("--context", name, "there is no kubeconfig")))?,
+            (None, None) => kubeconfig(None).unwrap_or(Access::InCluster),
+        };
         Ok(Cluster {
             client: podwire_apiserver::client(&access).await?,
             server: name_of(&access),

@@ -8,7 +8,6 @@ mod watch;
 
 use std::future::{pending, ready};
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -207,19 +206,19 @@ pub(crate) fn api_server(config: &Config) -> Access {
             ca: None,
             token: Token::None,
         },
-        None => kubeconfig().unwrap_or(Access::InCluster),
+        None => kubeconfig(None).unwrap_or(Access::InCluster),
     }
 }
 
-/// The kubeconfig that kubectl would use, if there is one.
-pub(crate) fn kubeconfig() -> Option<Access> {
+/// The kubeconfig that kubectl would use, if there is one, with one of its contexts.
+pub(crate) fn kubeconfig(context: Option<String>) -> Option<Access> {
     let named = std::env::var_os("KUBECONFIG").filter(|path| !path.is_empty());
     let own = || std::env::home_dir().map(|home| home.join(".kube/config"));
     let own = || own().filter(|path| path.exists());
     named
-        .map(PathBuf::from)
-        .or_else(own)
-        .map(Access::Kubeconfig)
+        .map(|paths| std::env::split_paths(&paths).collect())
+        .or_else(|| own().map(|path| vec![path]))
+        .map(|files| Access::Personal { files, context })
 }
 
 /// The API server, for a message.

@@ -4,10 +4,12 @@ use std::io::{self, Read, Write};
 use std::net::{
     IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket,
 };
+use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
 use crate::Failure;
+use crate::failure::{OrFail, Step};
 use crate::node::run_in;
 use crate::place::Place;
 
@@ -167,4 +169,31 @@ fn pattern(bytes: usize) -> Vec<u8> {
     (0..bytes as u64)
         .map(|position| (position.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8)
         .collect()
+}
+
+/// Echo requests, five in a second, until it is dropped.
+#[derive(Debug)]
+pub struct Requests(Child);
+
+impl Requests {
+    /// From a place to the address at the end of ping's arguments.
+    ///
+    /// # Panics
+    /// ping can't be started.
+    #[track_caller]
+    pub fn send(from: &Place, arguments: &str) -> Requests {
+        let mut ping = Command::new("ping");
+        ping.args(["-i", "0.2"])
+            .args(arguments.split(' '))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        Requests(from.run(|| ping.spawn()).step(|| "start ping").or_fail())
+    }
+}
+
+impl Drop for Requests {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use podwire_tests::apiserver::{self, ApiServer, Ended};
 use podwire_tests::process::{Finished, finish};
+use podwire_tests::traffic::Requests;
 use podwire_tests::{AgentOptions, TestNode, agent_binary, controller_binary, plugin_binary};
 use serde_json::{Value, json};
 
@@ -97,7 +98,11 @@ fn kubectl(server: &ApiServer, line: &str) -> Finished {
 #[track_caller]
 fn answered(server: &ApiServer, definition: &str, line: &str) -> (Option<i32>, Value) {
     let done = kubectl(server, &format!("{line} -o json"));
-    let json = serde_json::from_str(&done.stdout);
+    // Of several answers, the first.
+    let mut answers = serde_json::Deserializer::from_str(&done.stdout).into_iter();
+    let json = answers
+        .next()
+        .unwrap_or_else(|| panic!("no answer: {done:?}"));
     let json = json.unwrap_or_else(|error| panic!("not JSON ({error}): {done:?}"));
     let mut schema: Value =
         serde_json::from_str(include_str!("../../docs/tools.schema.json")).unwrap();
@@ -267,4 +272,102 @@ fn a_sysdump_has_each_nodes_bundle_and_says_what_it_lacks() {
     let again = kubectl(&server, &format!("sysdump {}", path.display()));
     assert_eq!(again.status.code(), Some(1), "{again:?}");
     assert!(again.stderr.contains("it exists"), "{again:?}");
+}
+
+#[test]
+fn a_pods_packets_and_drops_are_shown_by_its_name_from_anywhere() {
+    let node = installed_node();
+    let _agent = node.start_agent(&AgentOptions::default());
+    let pods = ["a", "b"].map(|name| node.added_pod(name));
+    let server = cluster(&[("n", &node)]);
+    for (pod, address) in pods.iter().zip(["10.186.0.2", "10.186.0.3"]) {
+        let mut object = apiserver::pod_on("n", pod, json!({}));
+        object["status"] = json!({ "phase": "Running", "podIPs": [{ "ip": address }] });
+        server.apply(object);
+    }
+    let dropped = "add-flow br-int priority=65000,icmp,nw_dst=10.186.0.3,nw_src=10.186.0.2,\
+                   actions=drop";
+    node.run("ovs-ofctl", dropped);
+    let _requests = Requests::send(pods[0].place(), "10.186.0.3");
+    let (code, line) = answered(&server, "clusterDropped", "flows tests/b --seconds 2");
+    assert_eq!(code, Some(1), "{line}");
+    let ends = [
+        &line["sourcePod"],
+        &line["destinationPod"],
+        &line["direction"],
+    ];
+    assert_eq!(
+        ends,
+        [&json!("tests/a"), &json!("tests/b"), &json!("to")],
+        "{line}"
+    );
+    let done = kubectl(&server, "flows tests/a --seconds 2");
+    let words = [
+        "from tests/a: icmp tests/a > tests/b: table 0 of br-int",
+        "priority 65000",
+    ];
+    done.assert_says(Some(1), &words);
+
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("a.pcap");
+    let line = format!("capture tests/a --packets 2 --write {}", path.display());
+    let done = kubectl(&server, &line);
+    assert_eq!(done.status.code(), Some(0), "{done:?}");
+    assert!(done.stderr.contains("2 packets at port "), "{done:?}");
+    let file = fs::read(&path).unwrap();
+    assert_eq!(file[..4], 0xa1b2_3c4d_u32.to_ne_bytes());
+    assert!(
+        file.windows(8)
+            .any(|it| it == [10, 186, 0, 2, 10, 186, 0, 3])
+    );
+    let done = kubectl(&server, "flows tests/none");
+    assert!(
+        done.stderr.contains("there is no pod tests/none"),
+        "{done:?}"
+    );
+}
+
+#[test]
+fn a_persons_kubeconfigs_are_merged_and_their_program_is_started() {
+    let server = ApiServer::start_tls();
+    server.accept_tokens(Some(&["opensesame"]));
+    let directory = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = directory.path().join(name);
+        fs::write(&path, text).unwrap();
+        path
+    };
+    file("ca", server.ca());
+    let first = file(
+        "first",
+        "{apiVersion: v1, kind: Config, current-context: other, contexts: [\
+         {name: other, context: {cluster: none, user: me}},\
+         {name: this, context: {cluster: this, user: me}}]}",
+    );
+    let credential = "{\\\"apiVersion\\\":\\\"client.authentication.k8s.io/v1\\\",\
+                      \\\"kind\\\":\\\"ExecCredential\\\",\
+                      \\\"status\\\":{\\\"token\\\":\\\"opensesame\\\"}}";
+    let second = file(
+        "second",
+        &format!(
+            "{{clusters: [{{name: this, cluster: {{server: '{}', certificate-authority: ca}}}}], \
+             users: [{{name: me, user: {{exec: {{apiVersion: client.authentication.k8s.io/v1, \
+             command: echo, args: [\"{credential}\"], interactiveMode: Never}}}}}}]}}",
+            server.url()
+        ),
+    );
+    let both = std::env::join_paths([&first, &directory.path().join("none"), &second]).unwrap();
+    let run = |arguments: &[&str]| {
+        let mut command = Command::new(controller_binary());
+        command.args(["cluster", "status"]).args(arguments);
+        command.env("KUBECONFIG", &both);
+        finish(command, b"", LIMIT).unwrap()
+    };
+    run(&["--context", "this"]).assert_says(Some(1), &["the cluster has no nodes"]);
+    let done = run(&[]);
+    assert_eq!(done.status.code(), Some(3), "{done:?}");
+    assert!(done.stderr.contains("none"), "{done:?}");
+    let done = run(&["--context", "nowhere"]);
+    assert_eq!(done.status.code(), Some(3), "{done:?}");
+    assert!(done.stderr.contains("nowhere"), "{done:?}");
 }

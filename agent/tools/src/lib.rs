@@ -7,11 +7,13 @@
 #![forbid(unsafe_code)]
 
 mod bundle;
+mod capture;
 mod check;
 mod client;
 mod connectivity;
 mod doctor;
 mod exit;
+mod flows;
 mod gc;
 mod help;
 mod man;
@@ -47,6 +49,10 @@ pub enum Tool {
     Timings(timings::TimingsArgs),
     /// Follow a packet from one pod to another through the switch
     Trace(Box<trace::TraceArgs>),
+    /// Show what Open vSwitch drops of a pod's packets, and why, as it happens
+    Flows(flows::FlowsArgs),
+    /// Write the packets at a pod's port into a file
+    Capture(capture::CaptureArgs),
     /// Compare rows, links and addresses with what each ADD created
     Check(check::CheckArgs),
     /// Remove what pods left behind
@@ -95,6 +101,8 @@ fn asynchronously(tool: Tool) -> Result<Exit, ToolError> {
             Tool::Timings(arguments) => arguments.run().await,
             Tool::Trace(arguments) => arguments.run().await,
             Tool::Bundle(arguments) => arguments.run().await,
+            Tool::Capture(arguments) => arguments.run().await,
+            Tool::Flows(arguments) => arguments.run().await,
             Tool::Version(arguments) => arguments.run().await,
             Tool::Check(arguments) => arguments.run().await,
             Tool::Gc(arguments) => arguments.run().await,

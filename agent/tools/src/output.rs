@@ -2,7 +2,7 @@
 
 use clap::Args;
 use podwire_cni::wire;
-use podwire_daemon::output::{OutputArgs, show};
+use podwire_daemon::output::{Format, OutputArgs, show, yaml};
 use serde::Serialize;
 
 use super::paint::{Paint, When};
@@ -51,6 +51,25 @@ pub(super) struct AnswerArgs {
 impl AnswerArgs {
     pub(super) fn agent(&self) -> AgentSocket {
         self.common.agent()
+    }
+
+    /// Shows one of many answers: JSON in one line, YAML as a document.
+    pub(super) fn show_line(
+        &self,
+        answer: &impl Serialize,
+        text: impl FnOnce() -> String,
+    ) -> Result<(), ToolError> {
+        let text = match self.output.output {
+            Format::Text => text(),
+            Format::Json => format!("{}\n", serde_json::json!(answer)),
+            Format::Yaml => format!("---\n{}", yaml(answer)?),
+        };
+        Ok(show(&text)?)
+    }
+
+    /// The format.
+    pub(super) fn format(&self) -> Format {
+        self.output.output
     }
 
     /// Shows an answer; `text` formats it for people.

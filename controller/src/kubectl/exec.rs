@@ -1,15 +1,18 @@
 //! Programs in pods' containers, by `pods/exec`.
 
+use std::io;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
-use kube::api::AttachParams;
+use kube::api::{AttachParams, AttachedProcess};
 use kube::{Api, Client};
 use podwire_apiserver::{brief, with_causes};
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::time::timeout;
+
+use super::Failure;
 
 /// What a program may write, in bytes: of a node's bundle each file has 4 MiB at the most.
 const LARGEST_OUTPUT: u64 = 64 << 20;
@@ -89,7 +92,56 @@ impl Cluster {
         })
     }
 
+    /// Runs a program for as long as it takes, and hands on what it writes as it comes.
+    ///
+    /// # Errors
+    /// It did not start in time, the connection broke, or `take` failed.
+    pub(super) async fn stream(
+        &self,
+        pod: &str,
+        container: &str,
+        command: &[&str],
+        mut take: impl FnMut(&[u8]) -> io::Result<()>,
+    ) -> Result<Output, Failure> {
+        let failed = |why| Failure::Unknown(format!("{} in pod {pod}: {why}", command.join(" ")));
+        let started = timeout(self.limit, self.start(pod, container, command)).await;
+        let late = || format!("no answer within {} s (--timeout)", self.limit.as_secs());
+        let mut process = started.unwrap_or_else(|_| Err(late())).map_err(failed)?;
+        let (stdout, stderr) = (process.stdout(), process.stderr());
+        let status = process.take_status();
+        let hand_on = async {
+            let Some(mut stdout) = stdout else {
+                return Ok(());
+            };
+            let mut buffer = vec![0; BUFFER];
+            loop {
+                match stdout.read(&mut buffer).await {
+                    Ok(0) => return Ok(()),
+                    Ok(length) => take(&buffer[..length]).map_err(Failure::Output)?,
+                    Err(error) => return Err(failed(error.to_string())),
+                }
+            }
+        };
+        let said = async { read(stderr, LARGEST_ERROR).await.map_err(failed) };
+        let ((), stderr) = tokio::try_join!(hand_on, said)?;
+        ended(Vec::new(), &stderr, status).await.map_err(failed)
+    }
+
     async fn run(&self, pod: &str, container: &str, command: &[&str]) -> Result<Output, String> {
+        let mut process = self.start(pod, container, command).await?;
+        let (stdout, stderr) = (process.stdout(), process.stderr());
+        let status = process.take_status();
+        let (stdout, stderr) =
+            tokio::try_join!(read(stdout, LARGEST_OUTPUT), read(stderr, LARGEST_ERROR))?;
+        ended(stdout, &stderr, status).await
+    }
+
+    async fn start(
+        &self,
+        pod: &str,
+        container: &str,
+        command: &[&str],
+    ) -> Result<AttachedProcess, String> {
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), &self.namespace);
         let streams = AttachParams::default()
             .container(container)
@@ -97,22 +149,26 @@ impl Cluster {
             .stderr(true)
             .max_stdout_buf_size(BUFFER);
         let started = pods.exec(pod, command.iter().copied(), &streams).await;
-        let mut process = started.map_err(|error| said(&error))?;
-        let (stdout, stderr) = (process.stdout(), process.stderr());
-        let status = process.take_status();
-        let (stdout, stderr) =
-            tokio::try_join!(read(stdout, LARGEST_OUTPUT), read(stderr, LARGEST_ERROR))?;
-        let status = match status {
-            Some(status) => status.await,
-            None => None,
-        };
-        let status = status.ok_or_else(|| "the connection broke".to_owned())?;
-        Ok(Output {
-            stdout,
-            stderr: String::from_utf8_lossy(&stderr).into_owned(),
-            code: exit_code(&status)?,
-        })
+        started.map_err(|error| said(&error))
     }
+}
+
+/// How a program ended, once it has.
+async fn ended(
+    stdout: Vec<u8>,
+    stderr: &[u8],
+    status: Option<impl Future<Output = Option<Status>>>,
+) -> Result<Output, String> {
+    let status = match status {
+        Some(status) => status.await,
+        None => None,
+    };
+    let status = status.ok_or_else(|| "the connection broke".to_owned())?;
+    Ok(Output {
+        stdout,
+        stderr: String::from_utf8_lossy(stderr).into_owned(),
+        code: exit_code(&status)?,
+    })
 }
 
 /// What the API server says, or why there is no answer.

@@ -91,6 +91,16 @@ impl Cluster {
         Ok(pods.into_iter().filter_map(own_pod).collect())
     }
 
+    /// A pod of anybody.
+    ///
+    /// # Errors
+    /// As there, or there is none.
+    pub(super) async fn pod(&self, namespace: &str, name: &str) -> Result<Pod, Failure> {
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
+        let pod = self.answered(pods.get_opt(name)).await?;
+        pod.ok_or_else(|| Failure::Unknown(format!("there is no pod {namespace}/{name}")))
+    }
+
     /// All objects of a kind with these labels, page by page.
     ///
     /// # Errors
@@ -195,4 +205,24 @@ pub(super) fn agent_on<'a>(pods: &'a [OwnPod], node: &str) -> Option<&'a OwnPod>
         .iter()
         .filter(|it| it.part == Part::Agent && it.node == node);
     own.min_by_key(|it| it.away.is_some())
+}
+
+/// The agent's pod on a node.
+///
+/// # Errors
+/// There is none that runs, in words.
+pub(super) fn agent_of<'a>(own: &'a [OwnPod], node: Option<&str>) -> Result<&'a OwnPod, String> {
+    let node = node.unwrap_or_default();
+    match agent_on(own, node) {
+        None => Err(format!("node {node} has no pod of podwire's agent")),
+        Some(OwnPod {
+            away: Some(away), ..
+        }) => Err(away.clone()),
+        Some(pod) => Ok(pod),
+    }
+}
+
+/// Whether it is a pod of this part, and can be asked.
+pub(super) fn runs(pod: &OwnPod, part: Part) -> bool {
+    pod.part == part && pod.away.is_none()
 }

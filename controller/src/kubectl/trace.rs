@@ -3,13 +3,11 @@
 use std::fmt;
 use std::net::IpAddr;
 
-use k8s_openapi::api::core::v1::Pod;
-use kube::Api;
 use podwire_daemon::output::OutputArgs;
 use serde::Serialize;
 
 use super::exec::Cluster;
-use super::objects::{OwnPod, Part, agent_on};
+use super::objects::{OwnPod, Part, agent_of, runs};
 use super::{Common, Failure, print};
 use crate::tools::Target;
 
@@ -107,8 +105,7 @@ impl TraceArgs {
         from: &End,
         to: &End,
     ) -> Option<Step> {
-        let runs = |it: &&OwnPod| it.part == Part::Controller && it.away.is_none();
-        let pod = own.iter().find(runs)?;
+        let pod = own.iter().find(|it| runs(it, Part::Controller))?;
         let target = to.pod.clone().unwrap_or_else(|| to.address.to_string());
         let port = self.port.map(|port| port.to_string());
         let sender = from.pod.as_deref().unwrap_or_default();
@@ -153,7 +150,7 @@ impl TraceArgs {
         if let Some(port) = &port {
             command.extend(["--port", port]);
         }
-        let traced = match agent(own, from.node.as_deref()) {
+        let traced = match agent_of(own, from.node.as_deref()) {
             Ok(pod) => cluster.ask(&pod.name, pod.part.container(), &command).await,
             Err(why) => Err(why),
         };
@@ -193,7 +190,7 @@ async fn receiver(cluster: &Cluster, own: &[OwnPod], from: &End, to: &End) -> Op
         return None;
     }
     let command = ["podwire", "check", pod, "-o", "json"];
-    let checked = match agent(own, Some(node)) {
+    let checked = match agent_of(own, Some(node)) {
         Ok(agent) => {
             cluster
                 .ask(&agent.name, agent.part.container(), &command)
@@ -222,21 +219,6 @@ async fn receiver(cluster: &Cluster, own: &[OwnPod], from: &End, to: &End) -> Op
     })
 }
 
-/// The agent's pod on a node.
-///
-/// # Errors
-/// There is none that runs, in words.
-fn agent<'a>(own: &'a [OwnPod], node: Option<&str>) -> Result<&'a OwnPod, String> {
-    let node = node.unwrap_or_default();
-    match agent_on(own, node) {
-        None => Err(format!("node {node} has no pod of podwire's agent")),
-        Some(OwnPod {
-            away: Some(away), ..
-        }) => Err(away.clone()),
-        Some(pod) => Ok(pod),
-    }
-}
-
 /// A pod of the cluster, with its address of the given family, or its first.
 async fn find(
     cluster: &Cluster,
@@ -244,10 +226,8 @@ async fn find(
     name: &str,
     is_v4: Option<bool>,
 ) -> Result<End, Failure> {
-    let pods: Api<Pod> = Api::namespaced(cluster.client.clone(), namespace);
     let named = format!("{namespace}/{name}");
-    let pod = cluster.answered(pods.get_opt(name)).await?;
-    let pod = pod.ok_or_else(|| Failure::Unknown(format!("there is no pod {named}")))?;
+    let pod = cluster.pod(namespace, name).await?;
     let status = pod.status.unwrap_or_default();
     let mut addresses = status.pod_ips.into_iter().flatten().map(|it| it.ip);
     let addresses: Vec<IpAddr> = match status.pod_ip {

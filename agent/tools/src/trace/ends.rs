@@ -30,7 +30,10 @@ fn as_text<S: serde::Serializer>(mac: &MacAddr6, serializer: S) -> Result<S::Ok,
 }
 
 /// The port of a pod, by its name or its container's id.
-pub(super) fn sender<'a>(
+///
+/// # Errors
+/// There is none on this node, or there are several pods of that name.
+pub(crate) fn port_of<'a>(
     ports: &'a [PortView],
     wanted: &str,
     interface: Option<&str>,

@@ -4,8 +4,8 @@
 //! Nothing is sent: ovs-vswitchd and ovn-trace report what they would do with such a packet now.
 
 mod ends;
-mod openflow;
-mod ovn;
+pub(crate) mod openflow;
+pub(crate) mod ovn;
 mod packet;
 
 use std::net::IpAddr;
@@ -20,7 +20,8 @@ use tokio::time::Instant;
 
 use super::paint::{Paint, printable};
 use super::{AnswerArgs, Exit, ToolError, show};
-use ends::{Place, address_is, address_of, mac_of, next_hop_mac, place, sender};
+pub(crate) use ends::port_of;
+use ends::{Place, address_is, address_of, mac_of, next_hop_mac, place};
 use openflow::End;
 use packet::{Packet, Proto};
 use podwire::config::Mode;
@@ -120,7 +121,7 @@ impl TraceArgs {
         let list: PortList = agent.get("/v1/ports").await?;
         let to_address: Option<IpAddr> = self.to.parse().ok();
         let wants_v6 = to_address.map_or(self.ipv6, |ip| ip.is_ipv6());
-        let from = sender(&list.ports, &self.from, self.interface.as_deref())?;
+        let from = port_of(&list.ports, &self.from, self.interface.as_deref())?;
         let src = match self.src {
             Some(src) => src,
             None => address_of(from, wants_v6)?,
@@ -128,7 +129,7 @@ impl TraceArgs {
         let (receiver, dst) = match to_address {
             Some(ip) => (list.ports.iter().find(|port| address_is(port, ip)), ip),
             None => {
-                let receiver = sender(&list.ports, &self.to, None)?;
+                let receiver = port_of(&list.ports, &self.to, None)?;
                 (Some(receiver), address_of(receiver, wants_v6)?)
             }
         };

@@ -8,7 +8,7 @@ use podwire::flows::rules;
 /// A packet's path through the switch.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Way {
+pub(crate) struct Way {
     pub(super) steps: Vec<Step>,
     pub(super) ends: Vec<End>,
 }
@@ -28,7 +28,7 @@ pub(super) struct Step {
 /// Where a packet leaves the switch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) enum End {
+pub(crate) enum End {
     /// This port.
     Port(String),
     /// A tunnel to this node.
@@ -38,7 +38,7 @@ pub(super) enum End {
 }
 
 impl Way {
-    pub(super) fn read(printed: &str) -> Self {
+    pub(crate) fn read(printed: &str) -> Self {
         let mut way = Self::default();
         let mut bridge = String::new();
         for line in printed.lines() {
@@ -65,7 +65,7 @@ impl Way {
     }
 
     /// Why the packet goes no further than its last step.
-    pub(super) fn reason(&self) -> String {
+    pub(crate) fn reason(&self) -> String {
         let Some(last) = self.steps.last() else {
             return "it meets no flow".to_owned();
         };
@@ -87,6 +87,11 @@ impl Way {
             (None, Some(remark)) => format!("{flow}: {}", remark.trim_start_matches("-> ")),
             (None, None) => flow,
         }
+    }
+
+    /// The cookie of the last flow that it matches.
+    pub(crate) fn last_cookie(&self) -> Option<u64> {
+        self.steps.last()?.cookie.filter(|cookie| *cookie != 0)
     }
 
     /// The ports by which it leaves.
@@ -139,7 +144,7 @@ fn is_frame(line: &str) -> bool {
 
 /// Where datapath actions (ovs-actions(7), in the form of odp-util) send a packet. A tunnel's
 /// header comes before its port.
-fn ends(actions: &str, tunnel: &mut Option<String>, found: &mut Vec<End>) {
+pub(crate) fn ends(actions: &str, tunnel: &mut Option<String>, found: &mut Vec<End>) {
     for action in split(actions) {
         let (name, inside) = match action.split_once('(') {
             Some((name, inside)) => (name, Some(inside.strip_suffix(')').unwrap_or(inside))),
@@ -185,7 +190,7 @@ fn value(text: &str, key: &str) -> Option<String> {
 }
 
 /// Splits at commas outside of parentheses.
-fn split(actions: &str) -> impl Iterator<Item = &str> {
+pub(crate) fn split(actions: &str) -> impl Iterator<Item = &str> {
     let mut depth = 0_usize;
     actions
         .split(move |c| {

@@ -144,19 +144,7 @@ impl Way {
         let Some(last) = self.steps.last() else {
             return "it meets no logical flow".to_owned();
         };
-        let meaning = match last.stage.as_str() {
-            stage if stage.contains("_acl") => "an ACL: ",
-            stage if stage.contains("port_sec") => "port security: ",
-            "ls_in_l2_unknown" | "ls_in_l2_lkup" => {
-                "no logical port has the destination's MAC address: "
-            }
-            stage if stage.starts_with("lr_in_ip_routing") => "the router has no route: ",
-            stage if stage.starts_with("lr_in_arp") => {
-                "the router does not know the next hop's MAC address: "
-            }
-            "lr_in_admission" | "lr_in_ip_input" => "the router does not take it: ",
-            _ => "",
-        };
+        let meaning = meaning(&last.stage);
         format!(
             "{meaning}{} of {}, {}",
             last.stage, last.datapath, last.flow
@@ -169,6 +157,45 @@ impl Step {
         let place = format!("{} {}", self.datapath, self.stage);
         format!("{place:<34} {}: {}", self.flow, self.actions.join("; "))
     }
+}
+
+/// What it means that a packet ends in this stage; empty if its name says it all.
+fn meaning(stage: &str) -> &'static str {
+    match stage {
+        stage if stage.contains("_acl") => "an ACL: ",
+        stage if stage.contains("port_sec") => "port security: ",
+        "ls_in_l2_unknown" | "ls_in_l2_lkup" => {
+            "no logical port has the destination's MAC address: "
+        }
+        stage if stage.starts_with("lr_in_ip_routing") => "the router has no route: ",
+        stage if stage.starts_with("lr_in_arp") => {
+            "the router does not know the next hop's MAC address: "
+        }
+        "lr_in_admission" | "lr_in_ip_input" => "the router does not take it: ",
+        _ => "",
+    }
+}
+
+/// The logical flow from which ovn-controller made a flow with this cookie: the first 32 bits of
+/// its UUID (ovn-architecture(7)).
+///
+/// # Errors
+/// ovn-sbctl is not installed, or failed, or the logical flow is gone.
+pub(crate) async fn logical_flow(southbound: &str, cookie: u64) -> Result<String, String> {
+    let database = format!("--db={southbound}");
+    let record = format!("{cookie:08x}");
+    let columns = "--columns=match,external_ids";
+    let list = ["--format=json", columns, "list", "logical_flow", &record];
+    let head = ["--timeout=10", &database];
+    let printed = run("ovn-sbctl", &[&head[..], &list].concat()).await?;
+    let table: serde_json::Value = serde_json::from_str(&printed).unwrap_or_default();
+    let row = &table["data"][0];
+    let ids = row[1][1].as_array().into_iter().flatten();
+    let stage = ids.filter(|pair| pair[0] == "stage-name");
+    let stage = stage.filter_map(|pair| pair[1].as_str()).next();
+    let stage = stage.ok_or_else(|| format!("there is no logical flow {record}"))?;
+    let matched = row[0].as_str().unwrap_or_default();
+    Ok(format!("{}{stage}, {matched}", meaning(stage)))
 }
 
 /// Parses ` 4. ls_out_acl (northd.c:6588): ip4, priority 2000, uuid 4b724bfc` into stage and flow.
