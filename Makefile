@@ -74,13 +74,18 @@ demo-gateway: root ## a machine's only NIC is moved into br-ex while a TCP strea
 	@PODWIRE_BIN=$(CURDIR)/target/release/podwire target/debug/podwire-demo gateway
 
 .PHONY: demo-cluster
+demo-cluster: DEMO = cluster
 demo-cluster: root ## a cluster's network on podwire and OVN alone: controller, two nodes, pods, a service, the leader killed; with a real kube-apiserver after `make kubernetes`
 	@.ci/packages $(DEMO_PACKAGES) $(OVN_PACKAGES) nftables
 	@$(CARGO) build --release -p podwire-tools --bin podwire
 	@$(CARGO) build --release -p podwire-controller --bin podwire-controller
 	@$(MAKE) --no-print-directory plugin
 	@$(CARGO) build -p podwire-tests --bin podwire-demo
-	@PODWIRE_BIN=$(CURDIR)/target/release/podwire PODWIRE_CONTROLLER_BIN=$(CURDIR)/target/release/podwire-controller target/debug/podwire-demo cluster
+	@PODWIRE_BIN=$(CURDIR)/target/release/podwire PODWIRE_CONTROLLER_BIN=$(CURDIR)/target/release/podwire-controller target/debug/podwire-demo $(DEMO)
+
+.PHONY: cluster
+cluster: root ## a network of one node with two pods, in namespaces, and a shell on that node to look around; it is removed when the shell ends
+	@$(MAKE) --no-print-directory demo-cluster DEMO=stay
 
 .PHONY: demo-policy
 demo-policy: root ## network policies on two nodes: who reaches whom before and after, with the rule that decides each, by packets too; target/demo-policy.html

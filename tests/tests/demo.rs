@@ -15,7 +15,11 @@ const DEMO: &str = env!("CARGO_BIN_EXE_podwire-demo");
 
 /// Runs the demo to its end, which must be a good one; what it printed must hold each of these.
 fn ends_well(demo: Command, shown: &[&str]) -> String {
-    let finished = process::finish(demo, b"", Duration::from_secs(60)).unwrap();
+    ends_well_with(demo, "", shown)
+}
+
+fn ends_well_with(demo: Command, typed: &str, shown: &[&str]) -> String {
+    let finished = process::finish(demo, typed.as_bytes(), Duration::from_secs(60)).unwrap();
     let stdout = finished.success("podwire-demo");
     for words in shown {
         assert!(stdout.contains(words), "no {words} in:\n{stdout}");
@@ -107,6 +111,28 @@ fn the_cluster_demo_runs_without_a_real_kubernetes_too() {
         "✓ nothing is left",
     ];
     ends_well(demo, &shown);
+}
+
+#[test]
+fn the_network_of_one_node_stays_for_as_long_as_a_shell_on_it() {
+    let typed = "set -e; podwire trace web db\n\
+                 podwire-controller explain pod tests/web --to tests/db\n\
+                 ovn-nbctl show; ovs-vsctl show\n";
+    let mut demo = Command::new(DEMO);
+    demo.arg("stay")
+        .env("SHELL", "/bin/sh")
+        .env("PODWIRE_KUBERNETES", "/nowhere");
+    let shown = [
+        "a shell on that node",
+        "OVN delivers it to logical port tests_db",
+        "reaches    pod tests/db",
+        "switch ",
+        "Bridge br-int",
+        "The shell has ended (exit status: 0)",
+        "✓ no row of theirs is left",
+        "✓ nothing is left",
+    ];
+    ends_well_with(demo, typed, &shown);
 }
 
 #[test]

@@ -82,6 +82,14 @@ impl Api {
         }
     }
 
+    /// The variable by which a person's tools find it.
+    pub(crate) fn environment(&self, node: &TestNode) -> (&'static str, String) {
+        match self {
+            Self::StandIn(server) => ("PODWIRE_K8S_APISERVER", server.url()),
+            Self::Real(kubernetes) => ("KUBECONFIG", kubernetes.access(node, "podwire-controller")),
+        }
+    }
+
     /// Creates an object, and gives what became of it.
     pub(crate) fn create(&self, mut object: Value) -> Result<Value, Failure> {
         match self {

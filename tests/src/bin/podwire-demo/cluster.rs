@@ -3,10 +3,11 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
+use std::process::Command;
 
 use podwire_tests::apiserver;
 use podwire_tests::ovn::{Central, OvnNode};
-use podwire_tests::{Agent, Failure, NodeRun, Pod, Step, traffic};
+use podwire_tests::{Agent, Failure, NodeRun, Pod, Step, agent_binary, controller_binary, traffic};
 use serde_json::json;
 
 use crate::api::Api;
@@ -22,6 +23,17 @@ const NODE_PORT: u16 = 30010;
 const OWN_SERVICE: &str = "Service_default/kubernetes_TCP_cluster";
 /// The central machine on the network of the machines; the outside of the cluster.
 const CENTRAL: IpAddr = IpAddr::V4(Ipv4Addr::new(172, 31, 0, 1));
+
+const SHELL: &str = "
+A network of one node is up, with two pods, tests/web and tests/db. This is a shell on that node:
+  podwire status                                   the node at a glance
+  podwire ports; podwire timings                   its pods; where each ADD spent its time
+  podwire trace web db --port 80                   what becomes of a packet
+  podwire node show                                what podwire node made of the machine
+  podwire-controller explain pod tests/web --to tests/db
+  ovn-nbctl show; ovs-vsctl show                   what is below
+The network ends with the shell (exit).
+";
 
 /// A pod that has been wired.
 struct Wired<'node> {
@@ -59,6 +71,75 @@ pub(crate) fn run(stage: &Stage) -> Result<(), Option<PathBuf>> {
     drop(nodes);
     drop(central);
     nothing_left(stage, &proof, &marks, &namespaces)
+}
+
+/// Runs a network of one node for as long as somebody's shell on that node lasts.
+pub(crate) fn stay(stage: &Stage) -> Result<(), Option<PathBuf>> {
+    let proof = stage.silent(Proof::start).map_err(|()| None)?;
+    let title = "OVN's databases, ovn-northd; node-a: Open vSwitch and ovn-controller";
+    let made = stage.step(title, || {
+        let central = Central::start();
+        let node = central.bare_node("node-a", 1);
+        node.start_controller();
+        Ok(((central, node), String::new()))
+    });
+    let (central, node) = made.map_err(|()| None)?;
+    let nodes = [node];
+    let machines = machines(&central, &nodes);
+    let marks = marks(&machines);
+    let api = Api::start(stage, &central, CENTRAL).map_err(|()| kept_logs(&machines))?;
+    shell(stage, &central, &api, &nodes[0]).map_err(|()| kept_logs(&machines))?;
+    let namespaces: Vec<_> = machines
+        .iter()
+        .map(|it| it.place().network_inode())
+        .collect();
+    drop((api, nodes, central));
+    nothing_left(stage, &proof, &marks, &namespaces)
+}
+
+fn shell(stage: &Stage, central: &Central, api: &Api, node: &OvnNode) -> Result<(), ()> {
+    let _controller = stage.step("podwire-controller", || {
+        let controller = api.controller(central, "one");
+        controller.await_log("all rows are in sync");
+        Ok((controller, String::new()))
+    })?;
+    let (run, agent) = join(stage, central, api, node)?;
+    let [web, db] = [add(stage, api, node, "web")?, add(stage, api, node, "db")?];
+    talk(stage, "web to db", &web, &db, None)?;
+    stage.say(SHELL);
+    let code = stage.silent(|| {
+        let programs = [agent_binary(), controller_binary()];
+        let own = programs
+            .iter()
+            .filter_map(|it| it.parent())
+            .map(PathBuf::from);
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let path = std::env::join_paths(own.chain(std::env::split_paths(&path)));
+        let path = path
+            .map_err(std::io::Error::other)
+            .step(|| "find the programs")?;
+        let mut shell = Command::new(std::env::var_os("SHELL").unwrap_or("/bin/sh".into()));
+        shell
+            .env("PATH", path)
+            .env("OVN_NB_DB", format!("tcp:{CENTRAL}:6641"))
+            .env("OVN_SB_DB", format!("tcp:{CENTRAL}:6642"))
+            .envs([api.environment(node)]);
+        node.place().run(|| shell.status()).step(|| "run a shell")
+    })?;
+    stage.say(&format!(
+        "\nThe shell has ended ({code}); the network is removed."
+    ));
+    leave(
+        stage,
+        central,
+        api,
+        (std::slice::from_ref(node), vec![run]),
+        &[&web, &db],
+    )?;
+    stage.step("the agent stops", || {
+        agent.stop();
+        Ok(((), String::new()))
+    })
 }
 
 fn in_cluster(stage: &Stage, central: &Central, api: &Api, nodes: &[OvnNode]) -> Result<(), ()> {
@@ -153,7 +234,7 @@ fn in_cluster(stage: &Stage, central: &Central, api: &Api, nodes: &[OvnNode]) ->
     )?;
     let late = add(stage, api, &nodes[0], "late")?;
     talk(stage, "late to web, on the same node", &late, web, None)?;
-    leave(stage, central, api, (nodes, runs), [&late, web, db])?;
+    leave(stage, central, api, (nodes, runs), &[&late, web, db])?;
     stage.step("the agents and the controller stop", || {
         for agent in agents {
             agent.stop();
@@ -264,7 +345,7 @@ fn leave(
     central: &Central,
     api: &Api,
     (nodes, runs): (&[OvnNode], Vec<NodeRun>),
-    pods: [&Wired<'_>; 3],
+    pods: &[&Wired<'_>],
 ) -> Result<(), ()> {
     stage.step("the pods, the service and the nodes are deleted", || {
         for wired in pods {
@@ -272,8 +353,10 @@ fn leave(
             api.delete("Pod", &wired.pod.namespace, &wired.pod.name)?;
         }
         let namespace = &pods[0].pod.namespace;
-        api.delete("Service", namespace, "front")?;
-        api.delete("EndpointSlice", namespace, "front-1")?;
+        if pods.len() > 2 {
+            api.delete("Service", namespace, "front")?;
+            api.delete("EndpointSlice", namespace, "front-1")?;
+        }
         for (node, run) in nodes.iter().zip(runs) {
             run.stop();
             let cleaned = node.podwire("node cleanup");

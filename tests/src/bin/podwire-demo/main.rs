@@ -1,5 +1,6 @@
-//! `make demo`, `make demo-ovn`, `make demo-node`, `make demo-gateway`, `make demo-cluster` and
-//! `make demo-policy`: podwire's main job, shown on real components in a few seconds.
+//! `make demo`, `make demo-ovn`, `make demo-node`, `make demo-gateway`, `make demo-cluster`,
+//! `make demo-policy` and `make cluster`: podwire's main job, shown on real components in a few
+//! seconds.
 //!
 //! A private Open vSwitch and agent, two pods wired from their annotations by the plugin as a
 //! runtime would exec it, traffic between them, CHECK, DEL, and proof that nothing is left. All of
@@ -70,6 +71,7 @@ fn main() -> ExitCode {
         Some("node") => node::run,
         Some("ovn") => ovn::run,
         Some("cluster") => cluster::run,
+        Some("stay") => cluster::stay,
         Some("policy") => policy::run,
         Some("gateway") => gateway::run,
         _ => run,
