@@ -77,6 +77,9 @@ fn operations_their_steps_and_their_waits_are_counted() {
         assert_eq!(ended(verb, "ok"), Some(1.0), "{verb}");
         assert_eq!(ended(verb, "failed"), Some(0.0), "{verb}");
     }
+    // Its second sandbox is none of a new pod.
+    let started = page.value("podwire_pod_network_ready_seconds_count", &[]);
+    assert_eq!(started, Some(1.0));
     let failures = [("verb", "ADD"), ("code", "104")];
     assert_eq!(
         page.value("podwire_operation_failures_total", &failures),

@@ -122,7 +122,15 @@ impl Agent {
         let version = call.conf.cni_version;
         let result = self.admit_and_run(&call, &cancel, &mut trace).await;
         let outcome = match &result {
-            Ok(_) => Outcome::Ok("ok"),
+            Ok(_) => {
+                if call.verb == Command::Add
+                    && let Some(pod) = &call.pod
+                    && let Some(since) = self.node.sources.has_network(pod)
+                {
+                    self.node.metrics.pod_has_network(since);
+                }
+                Outcome::Ok("ok")
+            }
             Err(error) => {
                 if let Some(events) = &self.events {
                     notice::report_to_owner(events, &self.node.sources, &call, error);

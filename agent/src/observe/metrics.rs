@@ -4,11 +4,14 @@
 //! additions. Numbers that others keep are read when the page is fetched: see
 //! [`Reading`](super::Reading).
 
+use std::time::Duration;
+
 use podwire_daemon::words;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
-use prometheus_client::registry::Registry;
+use prometheus_client::registry::{Registry, Unit};
 
 use super::durations::{Durations, Labels, durations};
 use super::trace::{Operation, Outcome};
@@ -73,6 +76,9 @@ words! {
     }
 }
 
+/// Upper bounds in seconds for the start of a pod, in which the runtime has its part.
+const STARTS: [f64; 10] = [0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0];
+
 /// The counters; one set for the process.
 #[derive(Debug)]
 pub struct Metrics {
@@ -80,6 +86,7 @@ pub struct Metrics {
     operations: Durations<2>,
     phases: Durations<2>,
     failures: Family<VerbAndCode, Counter>,
+    starts: Histogram,
     waits: Waits,
     repairs: [Counter; Repair::ALL.len()],
     spooled: [Counter; Spooled::ALL.len()],
@@ -112,6 +119,13 @@ impl Default for Metrics {
             "Failed operations, by CNI error code",
             failures.clone(),
         );
+        let starts = Histogram::new(STARTS);
+        registry.register_with_unit(
+            "pod_network_ready",
+            "From the API server's first word of a new pod of this node to its first interface",
+            Unit::Seconds,
+            starts.clone(),
+        );
         let waits = Waits::register(&mut registry);
         let repairs = counters(
             &mut registry,
@@ -136,6 +150,7 @@ impl Default for Metrics {
             operations,
             phases,
             failures,
+            starts,
             waits,
             repairs,
             spooled,
@@ -162,6 +177,11 @@ impl Metrics {
                 .get_or_create(&[verb, ("phase", phase.name)])
                 .observe(phase.duration_micros / 1e6);
         }
+    }
+
+    /// A pod has its first interface, this long after the API server told of it.
+    pub fn pod_has_network(&self, since: Duration) {
+        self.starts.observe(since.as_secs_f64());
     }
 
     /// An operation begins to wait; the wait ends when the answer is dropped.

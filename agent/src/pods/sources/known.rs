@@ -110,6 +110,8 @@ struct Inner {
     /// Deleted pods that somebody waits for: two changes in a row may arrive as one.
     gone: HashMap<PodName, Arc<Pod>>,
     waits: HashMap<PodName, Vec<Arc<Waiter>>>,
+    /// When pods came that have no network yet; not of those that were there at the first look.
+    came: HashMap<PodName, Instant>,
     /// When the source last answered.
     answered: Option<Instant>,
     /// The newest resourceVersion received.
@@ -140,15 +142,25 @@ impl Known {
     /// [`TooMuch`]; the pods stay unchanged then.
     pub(super) fn apply(&self, name: PodName, pod: Pod) -> Result<(), TooMuch> {
         let mut inner = self.lock();
+        let is_new = inner.pods.get(&name).is_none();
         if inner.pods.insert(name.clone(), pod)? {
             inner.changed(&name, None);
         }
+        if is_new {
+            inner.came.insert(name, Instant::now());
+        }
         Ok(())
+    }
+
+    /// How long ago a pod came that has got its first interface now.
+    pub(super) fn has_network(&self, name: &PodName) -> Option<Duration> {
+        Some(self.lock().came.remove(name)?.elapsed())
     }
 
     /// A pod was deleted.
     pub(super) fn delete(&self, name: &PodName) {
         let mut inner = self.lock();
+        inner.came.remove(name);
         if let Some(pod) = inner.pods.remove(name) {
             inner.changed(name, Some(&pod));
             drop(inner);
@@ -160,6 +172,8 @@ impl Known {
     pub(super) fn replace(&self, pods: Pods) {
         let mut inner = self.lock();
         let before = mem::replace(&mut inner.pods, pods);
+        let Inner { pods, came, .. } = &mut *inner;
+        came.retain(|name, _| pods.get(name).is_some());
         let mut names: Vec<PodName> = inner.waits.keys().cloned().collect();
         names.retain(|name| before.get(name) != inner.pods.get(name));
         for name in &names {

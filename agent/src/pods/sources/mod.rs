@@ -300,6 +300,12 @@ impl Sources {
         self.watched().find_map(meant)?.uid.clone()
     }
 
+    /// How long ago the API server's watch told of a pod that has got its first interface now; None
+    /// of one that was there when the watch began, or had one before.
+    pub fn has_network(&self, pod: &PodRef) -> Option<Duration> {
+        self.known(Source::Kube)?.has_network(&PodName::of(pod))
+    }
+
     /// The uid of the pod that the runtime means, if the API server has it; None for a static pod.
     pub fn api_uid(&self, pod: &PodRef) -> Option<String> {
         let meant = self.known(Source::Kube)?.meant(pod)?;
