@@ -18,7 +18,7 @@ DEMO_PACKAGES := openvswitch-switch iproute2 ethtool iputils-ping util-linux
 OVN_PACKAGES := ovn-central ovn-host
 CONFORMANCE_PACKAGES := openvswitch-switch iproute2 util-linux containernetworking-plugins
 RUNTIME_PACKAGES := containerd runc podman busybox-static iptables containernetworking-plugins
-TEST_PACKAGES := $(DEMO_PACKAGES) $(OVN_PACKAGES) $(RUNTIME_PACKAGES) openssl conntrack strace golang-go systemd binutils libfaketime ca-certificates curl jq nftables rpm network-manager firewalld dnsmasq-base prometheus
+TEST_PACKAGES := $(DEMO_PACKAGES) $(OVN_PACKAGES) $(RUNTIME_PACKAGES) openssl conntrack strace golang-go systemd binutils libfaketime ca-certificates curl jq nftables rpm network-manager firewalld dnsmasq-base prometheus gnupg
 KERNEL_PACKAGES := qemu-system-x86 busybox-static
 BENCH_PACKAGES := openvswitch-switch iproute2 util-linux containernetworking-plugins strace
 
@@ -367,6 +367,11 @@ image: release release-controller ## the DaemonSet's image and the controller's 
 	@.ci/packages nftables ovn-common ca-certificates jq binutils
 	@CARGO=$(CARGO) deploy/image/build $(RELEASE_BIN) $(RELEASE_PLUGIN) $(VERSION) target/image
 	@CARGO=$(CARGO) deploy/image/build $(RELEASE_CONTROLLER) "" $(VERSION) target/image
+
+# KEY= a key of gpg, or its default one.
+.PHONY: sign
+sign: ## SHA256SUMS of the packages and images that were built, with a signature of gpg's (KEY=)
+	@deploy/sign "$(KEY)" $(wildcard $(PACKAGES) target/image)
 
 .PHONY: cnitool
 cnitool: target/tools/cnitool ## the reference client of the CNI project, built from Debian's source package
