@@ -289,6 +289,13 @@ bench-node: root ## how long the node role takes to make a machine a node, and t
 	@$(CARGO) build --release -p podwire-tests --bin podwire-bench-node
 	@PODWIRE_BIN=$(abspath $(RELEASE_BIN)) PODWIRE_PLUGIN=$(abspath $(RELEASE_PLUGIN)) target/release/podwire-bench-node
 
+.PHONY: bench-host
+bench-host: root ## what 500 nodes and 10,000 services cost each node: memory and processor time of node role and agent, their requests to the API server (two minutes)
+	@.ci/packages $(DEMO_PACKAGES) nftables
+	@$(MAKE) --no-print-directory release
+	@$(CARGO) build --release -p podwire-tests --bin podwire-bench-controller
+	@PODWIRE_BIN=$(abspath $(RELEASE_BIN)) PODWIRE_PLUGIN=$(abspath $(RELEASE_PLUGIN)) target/release/podwire-bench-controller host
+
 .PHONY: conformance
 conformance: root ## check podwire and Debian's plugins against the CNI specification; writes docs/conformance.md
 	@.ci/packages $(CONFORMANCE_PACKAGES)

@@ -5,10 +5,12 @@
 //! Prints a table of what was measured beside what is promised (SPECIFICATION.md), and writes it as
 //! JSON to the path in the first argument. With `--enforce` a broken promise is a failure.
 //!
-//! With `scale` first, ovn-northd is measured too ([`scale`]).
+//! With `scale` first, ovn-northd is measured too ([`scale`]); with `host`, what each node does
+//! ([`host`]).
 
 mod cluster;
 mod floor;
+mod host;
 mod process;
 mod scale;
 
@@ -47,6 +49,9 @@ fn main() -> ExitCode {
     let mut arguments: Vec<String> = std::env::args().skip(1).collect();
     if let Some(("scale", rest)) = arguments.split_first().map(|(it, rest)| (&**it, rest)) {
         return scale::main(rest);
+    }
+    if arguments == ["host"] {
+        return host::main();
     }
     let enforce = arguments.iter().any(|it| it == "--enforce");
     arguments.retain(|it| it != "--enforce");

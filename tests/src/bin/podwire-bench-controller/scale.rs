@@ -22,6 +22,7 @@ use serde_json::{Value, json};
 
 use crate::process::Controller;
 use measure::Measured;
+pub(crate) use monitor::settle;
 use rows::Subject;
 
 const HELP: &str = "\

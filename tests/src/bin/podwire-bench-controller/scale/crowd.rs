@@ -7,7 +7,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use podwire_tests::ovn::Central;
 use podwire_tests::{Failure, Step as _};
@@ -80,22 +80,29 @@ fn pass_on(mut from: UnixStream, mut to: UnixStream, note: impl Fn(&[u8])) {
 }
 
 /// Connections that stay.
-pub(crate) struct Crowd(Vec<UnixStream>);
+pub(crate) struct Crowd {
+    streams: Vec<UnixStream>,
+    /// When any of them read something for the last time.
+    last_read: Arc<Mutex<Instant>>,
+}
 
 impl Crowd {
     /// Connects one after the other, each when the one before has got all that it asked for: those
     /// that come together have the server hold as many copies of the database in its memory.
     pub(crate) fn join(remote: &str, requests: &[Value], count: u32) -> Result<Self, Failure> {
         let server = path_of(remote);
-        let mut crowd = Self(Vec::new());
+        let mut crowd = Self {
+            streams: Vec::new(),
+            last_read: Arc::new(Mutex::new(Instant::now())),
+        };
         for _ in 0..count {
             let mut stream =
                 UnixStream::connect(&server).step(|| format!("connect to {remote}"))?;
             let clone = || stream.try_clone().step(|| "clone a connection");
-            crowd.0.push(clone()?);
+            crowd.streams.push(clone()?);
             let (tell, told) = mpsc::channel();
-            let own = clone()?;
-            thread::spawn(move || read(own, &tell));
+            let (own, last_read) = (clone()?, Arc::clone(&crowd.last_read));
+            thread::spawn(move || read(own, &tell, &last_read));
             for request in requests {
                 let sent = stream.write_all(request.to_string().as_bytes());
                 sent.step(|| "ask the southbound database")?;
@@ -106,11 +113,16 @@ impl Crowd {
         }
         Ok(crowd)
     }
+
+    /// When the last of them got something, so far.
+    pub(crate) fn last_read(&self) -> Instant {
+        *lock(&self.last_read)
+    }
 }
 
 impl Drop for Crowd {
     fn drop(&mut self) {
-        for stream in &self.0 {
+        for stream in &self.streams {
             // One that the server closed already is fine.
             let _ = stream.shutdown(Shutdown::Both);
         }
@@ -118,10 +130,11 @@ impl Drop for Crowd {
 }
 
 /// Reads until the connection ends, tells of each answer, and answers echoes (RFC 7047 § 4.1.11).
-fn read(mut stream: UnixStream, tell: &mpsc::Sender<()>) {
+fn read(mut stream: UnixStream, tell: &mpsc::Sender<()>, last_read: &Mutex<Instant>) {
     let (mut buffer, mut head) = (vec![0; 1 << 18], Vec::new());
     let (mut depth, mut is_text, mut is_escaped) = (0_u32, false, false);
     while let Ok(length @ 1..) = stream.read(&mut buffer) {
+        *lock(last_read) = Instant::now();
         for &byte in &buffer[..length] {
             if head.len() < 64 {
                 head.push(byte);

@@ -286,6 +286,11 @@ impl Changes {
     ) -> Self {
         processor.sort();
         wall.sort();
+        // A run takes long; what ends it later does not take this away.
+        let [used, waited] = [&processor, &wall].map(|all| table::summary(all));
+        eprintln!(
+            "  {kind}: mean, p50, p99 in ms: {used:.1?} of ovn-northd, {waited:.1?} until done"
+        );
         Self {
             kind,
             processor,

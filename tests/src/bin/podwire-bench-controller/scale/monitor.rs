@@ -14,60 +14,17 @@ use super::crowd::{Crowd, Recorder};
 use super::measure::{Bench, Figure, megabytes, seconds};
 use super::rows::Rows;
 use super::southbound::bound;
+use super::table;
 use crate::cluster::{name_of_node, uid_of_pod};
 use crate::process::{processor_time, status};
 
 /// For how long ovn-controller may not compute before it counts as done.
 const QUIET: Duration = Duration::from_millis(300);
 
-/// The names of one way's figures.
-struct Names {
-    monitor_all: &'static str,
-    wall: &'static str,
-    processor: &'static str,
-    resident: &'static str,
-    pod: &'static str,
-    /// Of the server, and of a relay: what a connection costs it until it has all, and what each
-    /// costs it for a pod of another node.
-    crowds: [[&'static str; 2]; 2],
+/// The name of a figure of one of the ways, which the program has until it ends.
+fn name(all: bool, what: &str) -> &'static str {
+    format!("monitor-all={all}: {what}").leak()
 }
-
-const WAYS: [Names; 2] = [
-    Names {
-        monitor_all: "true",
-        wall: "monitor-all=true: first pod installed, wall",
-        processor: "monitor-all=true: first pod installed, processor",
-        resident: "monitor-all=true: ovn-controller, resident",
-        pod: "monitor-all=true: a pod of another node, processor",
-        crowds: [
-            [
-                "monitor-all=true: a connection, server",
-                "monitor-all=true: a pod for a connection, server",
-            ],
-            [
-                "monitor-all=true: a connection, relay",
-                "monitor-all=true: a pod for a connection, relay",
-            ],
-        ],
-    },
-    Names {
-        monitor_all: "false",
-        wall: "monitor-all=false: first pod installed, wall",
-        processor: "monitor-all=false: first pod installed, processor",
-        resident: "monitor-all=false: ovn-controller, resident",
-        pod: "monitor-all=false: a pod of another node, processor",
-        crowds: [
-            [
-                "monitor-all=false: a connection, server",
-                "monitor-all=false: a pod for a connection, server",
-            ],
-            [
-                "monitor-all=false: a connection, relay",
-                "monitor-all=false: a pod for a connection, relay",
-            ],
-        ],
-    },
-];
 
 /// Measures both ways; the pods of other nodes that come are numbered from `first` on. With `crowd`
 /// connections beside the node's, first to the server, then to a relay.
@@ -81,20 +38,22 @@ pub(crate) fn measure(
     // Each on another node than the first.
     let nodes = bench.cluster.nodes;
     let mut others = (first..).filter(|number| number % nodes != 0);
-    let mut add_pods = |bench: &mut Bench<'_>| {
-        for number in others.by_ref().take(count as usize) {
-            bench.rows.add_pod(bench.cluster, number)?;
-            bench.southbound.await_seen(&bound(&Rows::port(number)))?;
-        }
-        Ok::<_, Failure>(())
+    let mut add_pod = |bench: &mut Bench<'_>| {
+        let number = others.next().unwrap_or(first);
+        bench.rows.add_pod(bench.cluster, number)?;
+        let seen = bench.southbound.await_seen(&bound(&Rows::port(number)));
+        seen.map(drop)
     };
-    for names in &WAYS {
+    for all in [true, false] {
+        let mut figure = |what: &str, number, unit| {
+            figures.push((name(all, what), number, unit));
+        };
         bench.settle()?;
         let central = &bench.cluster.central;
         // One of the cluster's chassis, which a controller takes for its own by the name.
         let node = central.node_without_controller(&name_of_node(0), 1);
         node.make_bridge();
-        node.set_key("ovn-monitor-all", names.monitor_all);
+        node.set_key("ovn-monitor-all", &all.to_string());
         let recorder = Recorder::start(central)?;
         node.set_remote(&recorder.remote());
         let iface_id = Rows::port(0);
@@ -106,17 +65,27 @@ pub(crate) fn measure(
         let began = Instant::now();
         node.start_controller();
         await_installed(&node)?;
-        figures.push((names.wall, seconds(began.elapsed()), "s"));
+        figure("first pod installed, wall", seconds(began.elapsed()), "s");
         let pid = controller_of(&node)?;
         settle(pid)?;
         let used = processor_time(pid)?;
-        figures.push((names.processor, seconds(used), "s"));
-        add_pods(bench)?;
+        figure("first pod installed, processor", seconds(used), "s");
+        let before = node.controller_runs();
+        (0..count).try_for_each(|_| add_pod(bench))?;
         settle(pid)?;
         let per_pod = (processor_time(pid)? - used) / count;
-        figures.push((names.pod, seconds(per_pod) * 1e3, "ms"));
-        let resident = megabytes(status(pid, "VmRSS:")? * 1024);
-        figures.push((names.resident, resident, "MB"));
+        figure(
+            "a pod of another node, processor",
+            seconds(per_pod) * 1e3,
+            "ms",
+        );
+        let runs = node.controller_runs().since(&before, "logical_flow_output");
+        #[expect(clippy::cast_precision_loss, reason = "a few for each pod")]
+        let [whole, steps] = [runs.whole, runs.steps].map(|it| it as f64);
+        figure("flows computed as a whole meanwhile", whole, "times");
+        figure("flows computed by what changed", steps, "times");
+        let resident = |pid| Ok::<_, Failure>(megabytes(status(pid, "VmRSS:")? * 1024));
+        figure("ovn-controller, resident", resident(pid)?, "MB");
         node.end_controller(Signal::SIGKILL);
         if crowd == 0 {
             continue;
@@ -124,24 +93,36 @@ pub(crate) fn measure(
         let requests = recorder.requests();
         let [server, _] = central.pids();
         let mut relay = None;
-        for [joined, told] in names.crowds {
+        for whose in ["server", "relay"] {
             let (remote, pid) = relay.take().unwrap_or((central.local_remote(), server));
+            let mut figure =
+                |what: &str, number, unit| figure(&format!("{whose}: {what}"), number, unit);
             settle(pid)?;
             let used = || processor_time(pid);
             let before = used()?;
-            add_pods(bench)?;
+            (0..count).try_for_each(|_| add_pod(bench))?;
             settle(pid)?;
             let alone = used()? - before;
             let before = used()?;
             let connections = Crowd::join(&remote, &requests, crowd)?;
             settle(pid)?;
             let each = (used()? - before) / crowd;
-            figures.push((joined, seconds(each) * 1e3, "ms"));
+            figure("a connection until it has all", seconds(each) * 1e3, "ms");
+            figure("resident with all connections", resident(pid)?, "MB");
             let before = used()?;
-            add_pods(bench)?;
-            settle(pid)?;
+            let mut last = Vec::new();
+            for _ in 0..count {
+                let began = Instant::now();
+                add_pod(bench)?;
+                settle(pid)?;
+                last.push(connections.last_read() - began);
+            }
             let each = (used()? - before).saturating_sub(alone) / count / crowd;
-            figures.push((told, seconds(each) * 1e6, "us"));
+            figure("a pod, for each connection", seconds(each) * 1e6, "us");
+            last.sort();
+            let [_, p50, p99] = table::summary(&last);
+            figure("a pod until the last connection, p50", p50, "ms");
+            figure("a pod until the last connection, p99", p99, "ms");
             drop(connections);
             relay = Some(central.relay());
         }
