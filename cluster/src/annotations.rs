@@ -14,6 +14,11 @@ pub const ENCAP_IPS: &str = "k8s.ovn.org/node-encap-ips";
 pub const GATEWAY: &str = "k8s.ovn.org/l3-gateway-config";
 /// The MAC address of a node's door, which podwire's nodes use; empty while it has none.
 pub const DOOR_MAC: &str = "k8s.ovn.org/podwire-door-mac";
+/// On a node with a gateway router: [`TO_HOST`] if what its pods answer to clients from outside
+/// comes back to its host. podwire-controller writes it once OVN has the rows for that.
+pub const ANSWERS: &str = "k8s.ovn.org/podwire-answers";
+/// See [`ANSWERS`].
+pub const TO_HOST: &str = "host";
 /// A node's own addresses.
 pub const HOST_ADDRESSES: &str = "k8s.ovn.org/host-addresses";
 /// The same with prefix lengths.

@@ -38,13 +38,18 @@ pub struct GatewayError {
 /// The physical network of the bridge, as ovn-kubernetes names it.
 pub const NETWORK: &str = "physnet";
 
+/// The mark of a packet by which a pod answers, on a node with a gateway router. It goes as far as
+/// the node's host, whose own marks are others.
+pub const ANSWER: u32 = 0x0200_0000;
+
 /// The logical port of a node's bridge.
 pub fn interface(bridge: &str, node: &str) -> String {
     format!("{bridge}_{node}")
 }
 
 /// The source that a node gives to clients from outside that it leads to its own pods, if these
-/// leave by a gateway router: answers to it come back to the node's host, and no policy lets it in.
+/// leave by a gateway router, and their answers, too: those to this address come back to the node's
+/// host, and no policy lets it in.
 pub fn led(v4: bool) -> IpAddr {
     match v4 {
         true => [169, 254, 169, 6].into(),

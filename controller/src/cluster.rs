@@ -11,8 +11,8 @@ use std::net::IpAddr;
 
 use podwire_apiserver::object::Metadata;
 use podwire_cluster::annotations::{
-    GATEWAY, HOST_ADDRESSES, MANAGEMENT_MAC, MANAGEMENT_MACS, NETWORKS, NODE_CHASSIS, NODE_SUBNETS,
-    POD_NETWORKS,
+    ANSWERS, GATEWAY, HOST_ADDRESSES, MANAGEMENT_MAC, MANAGEMENT_MACS, NETWORKS, NODE_CHASSIS,
+    NODE_SUBNETS, POD_NETWORKS, TO_HOST,
 };
 use podwire_cluster::api;
 use podwire_cluster::gateway::{Gateway, GatewayError};
@@ -50,6 +50,9 @@ pub struct Node {
     pub addresses: Vec<IpAddr>,
     /// The gateway of OVN's own that it announces, or what is wrong with that.
     pub gateway: Option<Result<Gateway, GatewayError>>,
+    /// Whether it is told that its pods' answers to clients from outside come back to its host
+    /// ([`ANSWERS`]).
+    pub answers_host: bool,
     /// All addresses of its host, if it has published them.
     pub host_addresses: Vec<IpAddr>,
     /// Whether the condition NetworkUnavailable is `False`.
@@ -188,6 +191,7 @@ impl From<&api::Node> for Node {
                 .get(HOST_ADDRESSES)
                 .and_then(|text| serde_json::from_str(text).ok())
                 .unwrap_or_default(),
+            answers_host: annotation(ANSWERS).as_deref() == Some(TO_HOST),
             network_available: node.status.conditions.iter().any(|condition| {
                 condition.r#type == "NetworkUnavailable" && condition.status == "False"
             }),

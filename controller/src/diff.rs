@@ -454,6 +454,7 @@ fn parents(table: Table) -> &'static [(Table, &'static str)] {
         Table::StaticRoute => &[(Table::LogicalRouter, "static_routes")],
         Table::RouterPolicy => &[(Table::LogicalRouter, "policies")],
         Table::Nat => &[(Table::LogicalRouter, "nat")],
+        Table::Qos => &[(Table::LogicalSwitch, "qos_rules")],
         Table::LoadBalancer => &[
             (Table::LoadBalancerGroup, "load_balancer"),
             (Table::LogicalSwitch, "load_balancer"),

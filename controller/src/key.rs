@@ -186,6 +186,7 @@ impl Of {
                 Table::GatewayChassis,
                 Table::StaticRoute,
                 Table::RouterPolicy,
+                Table::Qos,
             ],
             Self::Namespace
             | Self::Policy

@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
-use podwire_cluster::gateway::{Gateway, led};
+use podwire_cluster::gateway::led;
 use podwire_ovs::nb::Table;
 use podwire_ovs::value::Value;
 
@@ -21,6 +21,7 @@ use crate::cluster::{Node, ObjectName, Pod};
 use crate::ipam::{Assigned, mac, nth};
 use crate::names;
 
+pub use gateway::WayOut;
 pub use service::{NODE_SWITCH, service};
 
 /// The router that joins all nodes.
@@ -134,7 +135,7 @@ pub fn node(
     node: &Node,
     subnets: &[IpNet],
     connections: u32,
-    gateway: Option<(&Gateway, u16)>,
+    gateway: Option<&WayOut<'_>>,
 ) -> Vec<Row> {
     let Some(first) = subnets.first() else {
         return Vec::new();
@@ -189,8 +190,8 @@ pub fn node(
     }));
     rows.extend(subnets.iter().zip(&management).map(|(subnet, host)| {
         let by_gateway = gateway
-            .filter(|(gateway, _)| gateway.way(subnet.addr().is_ipv4()).is_some())
-            .and_then(|(_, place)| gateway::way_out(place, subnet));
+            .filter(|way| way.gateway.way(subnet.addr().is_ipv4()).is_some())
+            .and_then(|way| gateway::way_out(way.place, subnet));
         let next_hop = by_gateway.unwrap_or(*host);
         Row::new(Table::StaticRoute, "")
             .set("ip_prefix", subnet.to_string())
@@ -220,6 +221,10 @@ pub fn node(
             .set("action", "reroute")
             .set("nexthops", next_hop.to_string())
             .under(Table::LogicalRouter, ROUTER, "policies")
+    }));
+    rows.extend(gateway.into_iter().flat_map(|way| {
+        let hosts = subnets.iter().zip(&management);
+        hosts.flat_map(|(subnet, host)| way.answers(name, subnet, *host))
     }));
     rows
 }

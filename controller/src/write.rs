@@ -10,7 +10,7 @@ use kube::Client;
 use kube::api::{ObjectMeta, Patch};
 use podwire_apiserver::event::{Source, Warning, warn};
 use podwire_apiserver::{patch_status, patch_status_at};
-use podwire_cluster::annotations::{NODE_SUBNETS, POD_NETWORKS};
+use podwire_cluster::annotations::{ANSWERS, NODE_SUBNETS, POD_NETWORKS, TO_HOST};
 use serde_json::{Value, json};
 use smol_str::SmolStr;
 use tokio::task::JoinSet;
@@ -54,6 +54,9 @@ pub(crate) enum Write {
     },
     /// NetworkUnavailable=False, for a node.
     NetworkAvailable,
+    /// The annotation of a node that what its pods answer to clients from outside comes back to its
+    /// host, or its removal; only while the node has this uid.
+    Answers { uid: Name, to_host: bool },
     /// A warning for people.
     Warning {
         uid: Name,
@@ -69,6 +72,9 @@ impl fmt::Display for Write {
             Self::Annotation { value, .. } => write!(f, "annotation {value}"),
             Self::Conditions { value, .. } => write!(f, "conditions {value}"),
             Self::NetworkAvailable => f.write_str("condition NetworkUnavailable=False"),
+            Self::Answers { to_host, .. } => {
+                write!(f, "annotation {ANSWERS} {}", answers(*to_host))
+            }
             Self::Warning {
                 reason, message, ..
             } => write!(f, "Event {reason}: {message}"),
@@ -214,6 +220,13 @@ async fn send(client: &Client, key: &Key, write: &Write) -> Result<u64, WriteErr
             let policy = patch_status_at(client, path, name, &patch).await?;
             Ok(version_of(&policy))
         }
+        (Of::Node, Write::Answers { uid, to_host }) => {
+            let annotations = json!({ ANSWERS: answers(*to_host) });
+            let metadata = json!({ "uid": &**uid, "annotations": annotations });
+            let patch = Patch::Merge(json!({ "metadata": metadata }));
+            let node = patch_status::<Node>(client, None, name, &patch).await?;
+            Ok(version_of(&node))
+        }
         (Of::Node, Write::NetworkAvailable) => {
             let condition = json!({ "status": { "conditions": [{
                 "type": "NetworkUnavailable",
@@ -238,6 +251,11 @@ async fn send(client: &Client, key: &Key, write: &Write) -> Result<u64, WriteErr
             .map(|()| 0)?),
         _ => Ok(0),
     }
+}
+
+/// The annotation's value; null removes it (RFC 7396).
+fn answers(to_host: bool) -> Value {
+    to_host.then_some(TO_HOST).into()
 }
 
 fn version_of(object: &ObjectMeta) -> u64 {

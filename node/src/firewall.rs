@@ -88,10 +88,10 @@ impl Table {
                 "oifname \"{LINK}\" {ip} daddr {subnet} {ip} saddr != {subnet} fib saddr type != \
                  local"
             );
-            rules.push(match settings.shares {
-                false => format!("{clients} return"),
+            rules.push(match settings.answers_return {
+                true => format!("{clients} return"),
                 // By OVN's gateway router, answers to clients would leave with another source.
-                true => format!("{clients} snat {ip} to {neighbour}"),
+                false => format!("{clients} snat {ip} to {neighbour}"),
             });
             // OVN's router sends replies only to the management port's address.
             rules.push(format!(

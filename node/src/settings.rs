@@ -82,6 +82,8 @@ pub(crate) struct Settings {
     pub(crate) profile: Profile,
     /// Whether a gateway router of OVN's may share the node's addresses with the host.
     pub(crate) shares: bool,
+    /// Whether what its pods answer to clients from outside comes back to the host.
+    pub(crate) answers_return: bool,
     /// What files say of the NIC of the gateway bridge.
     pub(crate) hints: Hints,
     /// Whether the NIC may be moved now: by a command that a person has started.
@@ -213,6 +215,7 @@ impl SettingsArgs {
             firewalld: self.firewalld,
             profile: self.profile,
             shares,
+            answers_return: !shares,
             hints: Hints::read(self.profile)?,
             moves: self.moves,
             bridge: self.bridge,

@@ -16,6 +16,9 @@ pub const KEY: &str = "podwire.io/key";
 /// The key of `external_ids` of `NB_Global` with the leader's term.
 pub const EPOCH: &str = "podwire.io/epoch";
 
+/// A table and a column that came with OVN 24.03, as marks by rows of QoS did.
+const MARKS: (Table, &str) = (Table::RouterPolicy, "bfd_sessions");
+
 const BY_NAME: Index = Index::Column("name");
 const BY_KEY: Index = Index::Key("external_ids", KEY);
 
@@ -31,6 +34,7 @@ pub enum Table {
     StaticRoute,
     RouterPolicy,
     Nat,
+    Qos,
     LoadBalancer,
     LoadBalancerGroup,
     PortGroup,
@@ -42,7 +46,7 @@ pub enum Table {
 
 impl Table {
     /// All of them.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::LogicalSwitch,
         Self::LogicalSwitchPort,
         Self::LogicalRouter,
@@ -51,6 +55,7 @@ impl Table {
         Self::StaticRoute,
         Self::RouterPolicy,
         Self::Nat,
+        Self::Qos,
         Self::LoadBalancer,
         Self::LoadBalancerGroup,
         Self::PortGroup,
@@ -105,6 +110,7 @@ impl Table {
                     "ports",
                     "load_balancer",
                     "load_balancer_group",
+                    "qos_rules",
                     "other_config",
                     "copp",
                     "external_ids",
@@ -114,6 +120,7 @@ impl Table {
                     BY_KEY,
                     Index::Column("ports"),
                     Index::Column("load_balancer"),
+                    Index::Column("qos_rules"),
                 ],
             ),
             Self::LogicalSwitchPort => (
@@ -173,12 +180,24 @@ impl Table {
             ),
             Self::RouterPolicy => (
                 "Logical_Router_Policy",
-                &["priority", "match", "action", "nexthops", "external_ids"],
+                &[
+                    "priority",
+                    "match",
+                    "action",
+                    "nexthops",
+                    MARKS.1,
+                    "external_ids",
+                ],
                 &[BY_KEY],
             ),
             Self::Nat => (
                 "NAT",
                 &["type", "external_ip", "logical_ip", "external_ids"],
+                &[BY_KEY],
+            ),
+            Self::Qos => (
+                "QoS",
+                &["direction", "priority", "match", "action", "external_ids"],
                 &[BY_KEY],
             ),
             Self::LoadBalancer => (
@@ -257,6 +276,12 @@ impl Db {
     /// The only row of `NB_Global`.
     pub fn nb_global(&self) -> Option<Row<'_>> {
         self.rows("NB_Global").next()
+    }
+
+    /// Whether a row of QoS can give a packet a mark.
+    pub fn nb_has_marks(&self) -> bool {
+        let (table, column) = MARKS;
+        self.has_column(table.name(), column)
     }
 
     /// The rows with a name. Switches, routers and load balancers may have the same.

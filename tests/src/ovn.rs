@@ -167,6 +167,14 @@ impl Central {
         self.machine.run("ethtool", "-K underlay tx off");
     }
 
+    /// Whether OVN can mark packets by rows of QoS, which it can from 24.03 on.
+    #[track_caller]
+    pub fn has_marks() -> bool {
+        let schema = std::fs::read_to_string("/usr/share/ovn/ovn-nb.ovsschema");
+        let schema = schema.step(|| "read the northbound database's schema");
+        schema.or_fail().contains(r#""mark""#)
+    }
+
     /// Starts ovn-northd, which makes the southbound database's content from the northbound one's.
     #[track_caller]
     pub fn start_northd(&self) {

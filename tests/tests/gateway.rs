@@ -3,6 +3,8 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::fd::AsRawFd as _;
+use std::process::Command;
 use std::time::Duration;
 
 use podwire_tests::apiserver::{self, ApiServer};
@@ -22,28 +24,43 @@ struct Cluster {
     server: ApiServer,
     _controller: Controller,
     node: OvnNode,
+    /// That of the node.
+    profile: &'static str,
 }
 
 fn start() -> Cluster {
+    start_by("adopt")
+}
+
+fn start_by(profile: &'static str) -> Cluster {
     let central = Central::start();
     let at = OUTSIDE[0].parse().unwrap();
     let server = ApiServer::start_at(central.machine().place(), at);
     let flags = format!("{BOTH_FAMILIES} --gateway-mode shared");
     let controller = Controller::start(&central, &server, "one", &flags);
     controller.await_log("all rows are in sync");
-    let node = central.bare_node_by_bridge("node-a", 1);
+    let node = match profile {
+        "adopt" => central.bare_node_by_bridge("node-a", 1),
+        _ => central.bare_node_by_nic("node-a", 1),
+    };
     node.start_controller();
     Cluster {
         central,
         server,
         _controller: controller,
         node,
+        profile,
     }
 }
 
 impl Cluster {
+    fn line(&self, verb: &str, mode: &str) -> Vec<String> {
+        let how = (verb, self.profile);
+        self.node.joining_by_bridge(how, &self.server, mode)
+    }
+
     fn run(&self, mode: &str) -> NodeRun {
-        let line = self.node.joining_by_bridge("run", &self.server, mode);
+        let line = self.line("run", mode);
         self.node.join_by(&self.central, &self.server, line)
     }
 
@@ -52,8 +69,33 @@ impl Cluster {
         let run = self.run("shared");
         self.await_router(true);
         run.await_log("flows of br-ex, for host and gateway router", 1);
+        self.await_answers(&run);
         let agent = self.node.start_agent(&OvnNode::agent_options());
         (run, agent)
+    }
+
+    /// Waits until the node knows that its pods' answers come back to its host, if OVN can have
+    /// that.
+    fn await_answers(&self, run: &NodeRun) {
+        if !Central::has_marks() {
+            return;
+        }
+        self.server.await_object(("Node", "", "node-a"), |node| {
+            node["metadata"]["annotations"]["k8s.ovn.org/podwire-answers"] == "host"
+        });
+        let table = || self.node.run("nft", "list table inet podwire-node");
+        let mut changes = 1;
+        while !table().contains("fib saddr type != local return") {
+            run.await_log("nftables table inet podwire-node", changes);
+            changes += 1;
+        }
+        self.central.sync();
+    }
+
+    /// Whom a pod sees in place of a client from outside.
+    fn client(&self, outside: &str, led: &str) -> Option<IpAddr> {
+        let seen = if Central::has_marks() { outside } else { led };
+        seen.parse().ok()
     }
 
     /// Waits until the gateway router is there, or is not, and the node has taken it up.
@@ -64,6 +106,36 @@ impl Cluster {
         northbound
             .wait("Logical_Router", named, until, &["name"], json!([]))
             .unwrap();
+        self.central.sync();
+    }
+
+    /// Makes node port 30080 a service of these addresses of a pod of node-a, with this external
+    /// traffic policy.
+    fn publish(&self, policy: &str, addresses: &[IpAddr]) {
+        for (address, cluster_ip) in addresses.iter().zip(["10.96.0.10", "fd00:96::10"]) {
+            let name = if address.is_ipv4() { "web" } else { "web6" };
+            let mut service = apiserver::service("tests", name, cluster_ip, 80);
+            service["spec"]["type"] = "NodePort".into();
+            service["spec"]["externalTrafficPolicy"] = policy.into();
+            service["spec"]["ports"][0]["nodePort"] = 30080.into();
+            let mut slice = apiserver::endpoints("tests", name, &[&address.to_string()], 8080);
+            if address.is_ipv6() {
+                slice["addressType"] = "IPv6".into();
+                service["spec"]["ports"][0]["nodePort"] = 30086.into();
+            }
+            slice["endpoints"][0]["nodeName"] = json!("node-a");
+            self.server.apply(slice);
+            self.server.apply(service);
+        }
+    }
+
+    /// Waits until a node leads clients there.
+    fn await_published(&self, node: &OvnNode, run: &NodeRun, addresses: &[IpAddr]) {
+        run.await_services(|| {
+            let table = node.run("nft", "list table inet podwire-services");
+            let mut all = addresses.iter().map(ToString::to_string);
+            table.contains("30080") && all.all(|it| table.contains(&it))
+        });
         self.central.sync();
     }
 
@@ -205,24 +277,12 @@ fn a_node_port_of_such_a_node_leads_to_its_pods_and_lets_in_nobody_whom_a_policy
     let (web, addresses) = node.wired(server, "web", "web");
     let at = SocketAddr::new(addresses[0], 8080);
     let listener = web.place().run(|| TcpListener::bind(at)).unwrap();
-    let mut service = apiserver::service("tests", "web", "10.96.0.10", 80);
-    service["spec"]["type"] = "NodePort".into();
-    service["spec"]["externalTrafficPolicy"] = "Local".into();
-    service["spec"]["ports"][0]["nodePort"] = 30080.into();
-    let mut slice = apiserver::endpoints("tests", "web", &[&addresses[0].to_string()], 8080);
-    slice["endpoints"][0]["nodeName"] = json!("node-a");
-    server.apply(slice);
-    server.apply(service);
-    let is_there = || {
-        let table = node.run("nft", "list table inet podwire-services");
-        table.contains("30080") && table.contains(&addresses[0].to_string())
-    };
-    run.await_services(is_there);
-    central.sync();
+    cluster.publish("Local", &addresses);
+    cluster.await_published(node, &run, &addresses);
     let [own, _] = cluster.node_addresses();
     let by = SocketAddr::new(own, 30080);
     let seen = seen_by(&listener, cluster.outside(), by);
-    assert_eq!(seen, Some("169.254.169.6".parse().unwrap()));
+    assert_eq!(seen, cluster.client(OUTSIDE[0], "169.254.169.6"));
     // From the pod itself, and from the host.
     assert!(seen_by(&listener, web.place(), by).is_some());
     assert!(seen_by(&listener, node.place(), by).is_some());
@@ -251,8 +311,125 @@ fn a_node_port_of_such_a_node_leads_to_its_pods_and_lets_in_nobody_whom_a_policy
     assert_eq!(seen_by(&listener, cluster.outside(), by), None);
     // kubelet's probes come from the host, and pass.
     assert!(seen_by(&listener, node.place(), at).is_some());
+
+    // One that allows the outside by its address knows it where its answers come back to the host.
+    server.apply(json!({
+        "apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy",
+        "metadata": { "name": "outside", "namespace": namespace, "uid": "outside" },
+        "spec": {
+            "podSelector": {}, "policyTypes": ["Ingress"],
+            "ingress": [{ "from": [{ "ipBlock": { "cidr": format!("{}/32", OUTSIDE[0]) } }] }],
+        },
+    }));
+    let name = format!("{namespace}:outside");
+    let of_policy = json!(["map", [["k8s.ovn.org/name", name]]]);
+    let allows = json!([["external_ids", "includes", of_policy]]);
+    northbound
+        .wait("ACL", allows, "!=", &["match"], json!([]))
+        .unwrap();
+    central.sync();
+    let seen = seen_by(&listener, cluster.outside(), by);
+    assert_eq!(
+        seen,
+        OUTSIDE[0].parse().ok().filter(|_| Central::has_marks())
+    );
     drop(agent);
     assert!(run.stop().success());
+}
+
+/// A router on the way that takes smaller packets than pods send tells them so.
+#[track_caller]
+fn assert_told_of_a_smaller_path(cluster: &Cluster, pod: &Place) {
+    let machine = cluster.central.machine();
+    machine.run("sh", ["-c", "echo 1 >/proc/sys/net/ipv4/ip_forward"]);
+    let beyond = machine.place().with_new_network();
+    let target = format!(
+        "/proc/{}/fd/{}",
+        std::process::id(),
+        beyond.network().as_raw_fd()
+    );
+    let narrow = "mtu 1300 type veth peer name beyond mtu 1300";
+    machine.run("ip", format!("link add narrow {narrow} netns {target}"));
+    machine.run("ip", "address add 203.0.113.1/24 dev narrow");
+    machine.run("ip", "link set narrow up");
+    beyond.run(|| {
+        for line in [
+            "address add 203.0.113.2/24 dev beyond",
+            "link set beyond up",
+            "route add default via 203.0.113.1",
+        ] {
+            let done = Command::new("ip").args(line.split(' ')).status();
+            assert!(done.unwrap().success(), "{line}");
+        }
+    });
+    let far = "203.0.113.2".parse().unwrap();
+    traffic::ping_until_answered(pod, far).unwrap();
+    // 1352 bytes with their headers, not to be cut.
+    let ping = [
+        "-c",
+        "1",
+        "-W",
+        "5",
+        "-M",
+        "do",
+        "-s",
+        "1324",
+        "203.0.113.2",
+    ];
+    let said = pod.run(|| Command::new("ping").args(ping).output().unwrap());
+    let said = String::from_utf8_lossy(&said.stdout).into_owned();
+    assert!(said.contains("mtu = 1300"), "{said}");
+    traffic::tcp_echo(pod, &beyond, far, 1 << 18).unwrap();
+}
+
+/// The whole of it on a machine of which podwire itself moves the NIC.
+#[test]
+fn a_moved_nic_carries_hosts_pods_and_clients_of_node_ports_by_a_gateway_router() {
+    let cluster = start_by("bridged");
+    let Cluster {
+        central,
+        server,
+        node,
+        ..
+    } = &cluster;
+    node.register(server);
+    server.await_object(("Node", "", "node-a"), |node| {
+        node["metadata"]["annotations"]["k8s.ovn.org/node-subnets"].is_string()
+    });
+    let said = node.podwire(cluster.line("init", "shared"));
+    let said = said.success("podwire node init");
+    assert!(said.contains("made uplink eth0 in br-ex"), "{said}");
+    node.deafen();
+    let (run, agent) = cluster.share();
+    let (web, addresses) = node.wired(server, "web", "web");
+    central.sync();
+    cluster.assert_all_reached(web.place());
+    cluster.publish("Cluster", &addresses);
+    cluster.await_published(node, &run, &addresses);
+    let clients = [
+        cluster.client(OUTSIDE[0], "169.254.169.6"),
+        cluster.client(OUTSIDE[1], "fd69::6"),
+    ];
+    let ports = cluster.node_addresses().into_iter().zip([30080, 30086]);
+    for ((address, client), (own, port)) in addresses.iter().zip(clients).zip(ports) {
+        let at = SocketAddr::new(*address, 8080);
+        let listener = web.place().run(|| TcpListener::bind(at)).unwrap();
+        let by = SocketAddr::new(own, port);
+        assert_eq!(seen_by(&listener, cluster.outside(), by), client);
+        assert!(seen_by(&listener, node.place(), by).is_some());
+        assert!(seen_by(&listener, web.place(), by).is_some());
+    }
+    assert!(packets_of_router(node) > 100);
+    assert_told_of_a_smaller_path(&cluster, web.place());
+
+    drop(agent);
+    assert!(run.stop().success());
+    node.run("nft", "delete table netdev deaf");
+    let back = node.podwire("node rollback");
+    back.success("podwire node rollback");
+    traffic::ping_until_answered(node.place(), OUTSIDE[0].parse().unwrap()).unwrap();
+    let bridges = node.vsctl("list-br");
+    assert!(!bridges.contains("br-ex"), "{bridges}");
 }
 
 #[test]
@@ -291,6 +468,19 @@ fn a_node_with_a_gateway_router_and_one_without_reach_each_other_and_the_outside
         let seen = seen_outside(web.place(), other.place(), other_host);
         assert_eq!(seen, cluster.node_addresses()[family]);
     }
+    // A client that the other node leads here is seen where there is a door.
+    cluster.await_answers(&runs[0]);
+    if Central::has_marks() {
+        other.await_doors(server, &runs[1], &["node-a"]);
+        node.await_doors(server, &runs[0], &["node-b"]);
+    }
+    cluster.publish("Cluster", &web_addresses);
+    cluster.await_published(&other, &runs[1], &web_addresses);
+    let at = SocketAddr::new(web_addresses[0], 8080);
+    let listener = web.place().run(|| TcpListener::bind(at)).unwrap();
+    let by = SocketAddr::new(own[0].parse().unwrap(), 30080);
+    let seen = seen_by(&listener, cluster.outside(), by);
+    assert_eq!(seen, cluster.client(OUTSIDE[0], "10.244.1.2"));
     drop(agents);
     for run in runs {
         assert!(run.stop().success());

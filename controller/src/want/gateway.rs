@@ -7,7 +7,7 @@
 use std::net::IpAddr;
 
 use ipnet::IpNet;
-use podwire_cluster::gateway::{Gateway, NETWORK};
+use podwire_cluster::gateway::{ANSWER, Gateway, NETWORK};
 use podwire_ovs::nb::Table;
 use podwire_ovs::value::Value;
 
@@ -19,6 +19,71 @@ use crate::names;
 const SWITCH: &str = "join";
 /// The place of the router of all nodes on it.
 const FIRST: u16 = 1;
+
+/// How a node's pods leave by its gateway router.
+#[derive(Clone, Copy, Debug)]
+pub struct WayOut<'a> {
+    /// The gateway.
+    pub gateway: &'a Gateway,
+    /// The gateway router's place on the switch join.
+    pub place: u16,
+    /// The networks of all pods.
+    pub cluster: &'a [IpNet],
+    /// Whether OVN can mark answers.
+    pub has_marks: bool,
+}
+
+impl WayOut<'_> {
+    /// Whether what this node's pods answer to clients from outside comes back to its host, which
+    /// has led these to the pods. What comes from outside never reaches a pod by the gateway
+    /// router.
+    pub fn answers_return(&self, subnets: &[IpNet]) -> bool {
+        let by_host = |subnet: &IpNet| self.gateway.way(subnet.addr().is_ipv4()).is_none();
+        self.has_marks && subnets.iter().all(|it| by_host(it) || self.leads_back(it))
+    }
+
+    fn leads_back(&self, subnet: &IpNet) -> bool {
+        let v4 = subnet.addr().is_ipv4();
+        self.has_marks
+            && self.gateway.way(v4).is_some()
+            && self.cluster.iter().any(|net| net.addr().is_ipv4() == v4)
+    }
+
+    /// The rows for that: what pods of this subnet answer has a mark, by which the router of all
+    /// nodes leads to the host what does not go to another pod.
+    pub(super) fn answers(&self, name: &str, subnet: &IpNet, host: IpAddr) -> Vec<Row> {
+        if !self.leads_back(subnet) {
+            return Vec::new();
+        }
+        let v4 = subnet.addr().is_ipv4();
+        let ip = if v4 { "ip4" } else { "ip6" };
+        let pods = self.cluster.iter().filter(|net| net.addr().is_ipv4() == v4);
+        let pods: Vec<String> = pods.map(ToString::to_string).collect();
+        let own = format!(
+            r#"inport == "{}" && pkt.mark == {ANSWER} && {ip}"#,
+            names::router_port(name)
+        );
+        let policy = |priority: i64, matching: String, action: &str, hop: Value| {
+            Row::new(Table::RouterPolicy, "")
+                .set("priority", priority)
+                .set("match", matching)
+                .set("action", action)
+                .set("nexthops", hop)
+                .under(Table::LogicalRouter, ROUTER, "policies")
+        };
+        let among_pods = format!("{own}.dst == {{{}}}", pods.join(", "));
+        vec![
+            Row::new(Table::Qos, "")
+                .set("direction", "from-lport")
+                .set("priority", 1000)
+                .set("match", format!("ct.rpl && {ip}.src == {subnet}"))
+                .set("action", Value::map([("mark", i64::from(ANSWER))]))
+                .under(Table::LogicalSwitch, name, "qos_rules"),
+            policy(1003, among_pods, "allow", Value::empty()),
+            policy(1002, own, "reroute", host.to_string().into()),
+        ]
+    }
+}
 
 /// What all gateways share, if there are pods of these families.
 pub fn join(families: &[IpNet]) -> Vec<Row> {

@@ -281,6 +281,67 @@ fn a_node_s_way_out_is_by_its_own_address_of_each_family() {
 }
 
 #[test]
+fn what_pods_answer_is_marked_and_led_to_their_host_where_ovn_can_mark() {
+    let text = |text: &str| text.parse().unwrap();
+    let gateway = podwire_cluster::gateway::Gateway {
+        interface: "br-ex_n".to_owned(),
+        mac: "52:54:00:aa:bb:01".parse().unwrap(),
+        addresses: vec![text("192.0.2.11/24"), text("2001:db8::11/64")],
+        next_hops: vec!["192.0.2.1".parse().unwrap(), "fe80::1".parse().unwrap()],
+        vlan: None,
+    };
+    let subnets = [text("10.0.1.0/24"), text("fd00::/64")];
+    let cluster = [text("10.0.0.0/16"), text("fd00::/48"), text("10.9.0.0/16")];
+    let mut way = WayOut {
+        gateway: &gateway,
+        place: 2,
+        cluster: &cluster,
+        has_marks: true,
+    };
+    assert!(way.answers_return(&subnets));
+    let all = node("n", &Node::default(), &subnets, 0, Some(&way));
+    let of = |table: Table| all.iter().filter(move |row| row.table == table);
+    let matches: Vec<_> = of(Table::Qos)
+        .map(|row| value(row, "match").unwrap().as_str().unwrap())
+        .collect();
+    assert_eq!(
+        matches,
+        [
+            "ct.rpl && ip4.src == 10.0.1.0/24",
+            "ct.rpl && ip6.src == fd00::/64"
+        ]
+    );
+    let policies = of(Table::RouterPolicy)
+        .filter_map(|row| Some((value(row, "match")?.as_str()?, value(row, "nexthops")?)))
+        .filter(|(matching, _)| matching.contains("pkt.mark"));
+    let mark = r#"inport == "rtos-n" && pkt.mark == 33554432 && "#;
+    let own: Vec<_> = policies
+        .map(|(matching, hop)| (matching.strip_prefix(mark).unwrap(), hop.as_str()))
+        .collect();
+    assert_eq!(
+        own,
+        [
+            ("ip4.dst == {10.0.0.0/16, 10.9.0.0/16}", None),
+            ("ip4", Some("10.0.1.2")),
+            ("ip6.dst == {fd00::/48}", None),
+            ("ip6", Some("fd00::2")),
+        ]
+    );
+    // Of a family whose pods' networks are not known, answers leave by the gateway router; of one
+    // whose pods leave by the host, they come there anyway.
+    way.cluster = &cluster[..1];
+    assert!(!way.answers_return(&subnets));
+    let mut of_one = gateway.clone();
+    of_one.next_hops.truncate(1);
+    way.gateway = &of_one;
+    assert!(way.answers_return(&subnets));
+    way.has_marks = false;
+    assert!(!way.answers_return(&subnets));
+    let all = node("n", &Node::default(), &subnets, 0, Some(&way));
+    assert!(all.iter().all(|row| row.table != Table::Qos));
+}
+
+#[test]
 fn a_balancer_s_address_that_some_may_not_use_is_the_nodes_to_serve() {
     let balancer_ips = ["192.0.2.7", "2001:db8::7"].map(|it| it.parse().unwrap());
     let mut wanted = Service {

@@ -121,6 +121,22 @@ async fn a_node_that_announces_a_gateway_has_a_gateway_router_and_others_leave_b
         assert!(policies.contains(&matching), "{policies}");
     }
     assert!(!policies.contains(r#"inport == "rtos-node-b" && ip4.dst == 169.254.169.6"#));
+    // With an OVN that can mark what pods answer, that comes back to their hosts, which are told.
+    let has_marks = Central::has_marks();
+    let marks = "pkt.mark == 33554432 && ip4.dst == {10.244.0.0/16}";
+    assert_eq!(policies.contains(marks), has_marks, "{policies}");
+    let qos = central.nbctl("qos-list node-a");
+    assert_eq!(qos.contains("ct.rpl && ip6.src"), has_marks, "{qos}");
+    let told = |name: &str| {
+        let node = server.object("Node", "", name).unwrap();
+        node["metadata"]["annotations"]["k8s.ovn.org/podwire-answers"].clone()
+    };
+    let is_told = if has_marks {
+        json!("host")
+    } else {
+        Value::Null
+    };
+    assert_eq!([told("node-a"), told("node-b")], [is_told, Value::Null]);
     // ovn-northd understands all of it.
     central.nbctl("--wait=sb sync");
     let bindings = central.southbound().rows("Port_Binding").unwrap();

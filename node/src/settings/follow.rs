@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use ipnet::IpNet;
-use podwire_cluster::annotations::NODE_SUBNETS;
+use podwire_cluster::annotations::{ANSWERS, NODE_SUBNETS, TO_HOST};
 use podwire_cluster::networks::node_subnets;
 
 use super::nets::{check_apart, check_subnets, nets};
@@ -30,6 +30,9 @@ pub(crate) struct ClusterSettings {
     peers: Vec<Peer>,
     /// With OVN, those with a door.
     doors: Option<Vec<Door>>,
+    /// With OVN, whether its pods' answers come back to the host although they have a gateway
+    /// router.
+    answers_return: bool,
 }
 
 impl Settings {
@@ -37,8 +40,9 @@ impl Settings {
     pub(crate) fn with(&self, given: &ClusterSettings) -> Self {
         let mut settings = self.clone();
         settings.peers.clone_from(&given.peers);
-        // Answers would leave by the gateway router, and not by the door.
-        let doors = given.doors.as_ref().filter(|_| !settings.shares);
+        settings.answers_return |= given.answers_return;
+        // Otherwise answers would leave by the gateway router, and not by the door.
+        let doors = given.doors.as_ref().filter(|_| settings.answers_return);
         settings.doors = doors.cloned();
         if !self.subnets_by_flag {
             settings.node_subnets.clone_from(&given.subnets);
@@ -76,6 +80,9 @@ impl Settings {
         }
         if self.mode == Mode::Ovn && cluster.nodes.is_listed {
             given.doors = self.doors_of(&cluster.nodes.objects);
+            let own = cluster.nodes.objects.get(&self.node_name);
+            let said = own.and_then(|node| node.annotations.get(ANSWERS));
+            given.answers_return = said.is_some_and(|said| said == TO_HOST);
         }
         if self.subnets_by_flag {
             return Ok(None);

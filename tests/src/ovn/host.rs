@@ -35,6 +35,22 @@ impl Central {
         self.bare(node, CENTRAL_ADDRESS, CENTRAL_IPV6)
     }
 
+    /// The same, with all addresses on the end of the underlay itself, as on a machine of which
+    /// nobody has moved the NIC.
+    #[track_caller]
+    pub fn bare_node_by_nic(&self, name: &str, number: u8) -> OvnNode {
+        let node = self.bare_node(name, number);
+        // The machine's own units stay out of it.
+        node.run("mount", ["-t", "tmpfs", "none", "/etc/systemd/system"]);
+        if node.uplink() != "eth0" {
+            node.vsctl(format!("del-br {}", node.uplink()));
+            // The userspace datapath is to take packets as they are.
+            node.run("ethtool", "-K eth0 tx off");
+            node.configure("eth0");
+        }
+        node
+    }
+
     /// The same, with the end of the underlay in an operator's br-ex, which has its addresses.
     #[track_caller]
     pub fn bare_node_by_bridge(&self, name: &str, number: u8) -> OvnNode {
@@ -52,12 +68,7 @@ impl Central {
              other_config:hwaddr={mac} -- add-port br-ex eth0"
         ));
         node.configure_gateway();
-        if datapath() == Datapath::Netdev {
-            // The host hears what the userspace datapath hears, and would refuse what is for pods.
-            let table = "table netdev deaf { chain in { type filter hook ingress device eth0 \
-                         priority 0; policy drop; }; }";
-            node.run("nft", [table]);
-        }
+        node.deafen();
         node
     }
 
@@ -173,15 +184,31 @@ impl OvnNode {
     /// What the operator has on br-ex: link, addresses and default routes.
     #[track_caller]
     pub fn configure_gateway(&self) {
+        self.configure("br-ex");
+    }
+
+    #[track_caller]
+    fn configure(&self, link: &str) {
         let (v4, v6) = (self.tunnel_address(), self.underlay_ipv6());
         for line in [
-            format!("address replace {v4}/24 dev br-ex"),
-            format!("address replace {v6}/64 dev br-ex nodad"),
-            "link set br-ex up".to_owned(),
+            format!("address replace {v4}/24 dev {link}"),
+            format!("address replace {v6}/64 dev {link} nodad"),
+            format!("link set {link} up"),
             format!("route replace default via {CENTRAL_ADDRESS}"),
             format!("-6 route replace default via {CENTRAL_IPV6}"),
         ] {
             self.run("ip", line);
+        }
+    }
+
+    /// Has the host hear nothing by its NIC while that is in br-ex: it hears what the userspace
+    /// datapath hears, and would refuse what is for pods.
+    #[track_caller]
+    pub fn deafen(&self) {
+        if datapath() == Datapath::Netdev {
+            let table = "table netdev deaf { chain in { type filter hook ingress device eth0 \
+                         priority 0; policy drop; }; }";
+            self.run("nft", [table]);
         }
     }
 

@@ -26,15 +26,21 @@ impl OvnNode {
     #[track_caller]
     pub fn join_by(&self, central: &Central, server: &ApiServer, line: Vec<String>) -> NodeRun {
         let name = &*self.name;
-        let mut object = apiserver::node(name, &self.tunnel_address());
-        let v6 = json!({ "type": "InternalIP", "address": self.underlay_ipv6() });
-        let addresses = object["status"]["addresses"].as_array_mut();
-        addresses.into_iter().for_each(|it| it.push(v6.clone()));
-        server.apply(object);
+        self.register(server);
         let run = NodeRun::start(self, line);
         central.await_chassis(name);
         central.await_up(&format!("k8s-{name}"), true);
         run
+    }
+
+    /// Has the API know it, as its kubelet does.
+    #[track_caller]
+    pub fn register(&self, server: &ApiServer) {
+        let mut object = apiserver::node(&self.name, &self.tunnel_address());
+        let v6 = json!({ "type": "InternalIP", "address": self.underlay_ipv6() });
+        let addresses = object["status"]["addresses"].as_array_mut();
+        addresses.into_iter().for_each(|it| it.push(v6.clone()));
+        server.apply(object);
     }
 
     /// The arguments of `podwire node` for [`Self::join`].
@@ -51,12 +57,18 @@ impl OvnNode {
         line.words()
     }
 
-    /// The same for a [`Central::bare_node_by_bridge`], with this mode of its gateway.
-    pub fn joining_by_bridge(&self, verb: &str, server: &ApiServer, mode: &str) -> Vec<String> {
+    /// The same for a [`Central::bare_node_by_bridge`] or, with the profile bridged, for a
+    /// [`Central::bare_node_by_nic`], with this mode of its gateway.
+    pub fn joining_by_bridge(
+        &self,
+        (verb, profile): (&str, &str),
+        server: &ApiServer,
+        mode: &str,
+    ) -> Vec<String> {
         let mut words = self.joining(verb, server);
         let named = words.iter().position(|word| word == "--interface");
         words.drain(named.map_or(0..0, |at| at..at + 2));
-        words.extend(format!("--profile adopt --gateway-mode {mode}").words());
+        words.extend(format!("--profile {profile} --gateway-mode {mode}").words());
         words
     }
 

@@ -1,5 +1,6 @@
 //! The gateway routers of nodes that announce one.
 
+use ipnet::IpNet;
 use podwire_cluster::gateway::Gateway;
 use podwire_ovs::nb::Table;
 use podwire_ovs::replica::Db;
@@ -11,7 +12,7 @@ use crate::cluster::Node;
 use crate::diff::Plan;
 use crate::key::{Key, Network, Of};
 use crate::names::{JOIN_PORT, join_port};
-use crate::want;
+use crate::want::{self, WayOut};
 
 impl State {
     /// What the nodes' gateway routers share.
@@ -24,11 +25,12 @@ impl State {
     }
 
     /// A network of each family that nodes have subnets of.
-    fn families(&self) -> Vec<ipnet::IpNet> {
+    fn families(&self) -> Vec<IpNet> {
         let nodes = self.cluster.nodes.keys();
         let used = nodes.flat_map(|name| self.spaces.default.subnets.of(name));
-        let set = self.rules.networks.iter().map(|it| it.network());
-        set.chain(used.copied()).collect()
+        let mut all = self.pods_networks();
+        all.extend(used);
+        all
     }
 
     /// A node's gateway router, once the node has subnets and has joined OVN.
@@ -55,8 +57,13 @@ impl State {
             let message = "no address is left in the network of gateway routers".to_owned();
             return Err(Problem::blocked("NoGateway", message));
         };
-        let cluster: Vec<_> = self.rules.networks.iter().map(|it| it.network()).collect();
+        let cluster = self.pods_networks();
         Ok(want::gateway::gateway(name, wanted, &subnets, &cluster, place).into())
+    }
+
+    /// The networks of all pods, as far as they are set.
+    pub(super) fn pods_networks(&self) -> Vec<IpNet> {
+        self.rules.networks.iter().map(|it| it.network()).collect()
     }
 
     /// The gateway that a node announces, if it is to have one.
@@ -70,13 +77,18 @@ impl State {
     pub(super) fn way_of<'a>(
         &self,
         name: &str,
-        node: &'a Node,
+        (node, cluster): (&'a Node, &'a [IpNet]),
         plan: &Plan<'_>,
-    ) -> Option<(&'a Gateway, u16)> {
+    ) -> Option<WayOut<'a>> {
         let gateway = self.announced(node)?;
         let place = self.joins.of(name)?;
         let is_there = plan.has(Table::LogicalRouterPort, &join_port(name));
-        (node.chassis.is_some() && is_there).then_some((gateway, place))
+        (node.chassis.is_some() && is_there).then_some(WayOut {
+            gateway,
+            place,
+            cluster,
+            has_marks: plan.db().nb_has_marks(),
+        })
     }
 
     /// Marks what depends on a node's gateway router. Its rows show whether there is one.

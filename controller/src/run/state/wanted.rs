@@ -162,9 +162,15 @@ impl State {
         } else if !node.network_available {
             effects.writes.push(Write::NetworkAvailable);
         }
-        let way = self.way_of(name, &node, plan);
+        let cluster = self.pods_networks();
+        let way = self.way_of(name, (&node, &cluster), plan);
         let connections = self.rules.pod_connections;
-        let rows = want::node(name, &node, &subnets, connections, way);
+        let rows = want::node(name, &node, &subnets, connections, way.as_ref());
+        let to_host = way.is_some_and(|way| way.answers_return(&subnets));
+        if to_host != node.answers_host {
+            let uid = node.uid.clone();
+            effects.writes.push(Write::Answers { uid, to_host });
+        }
         if self.spaces.default.addresses.set_node(name, &subnets) {
             self.mark_pods_of(name);
             self.mark_gateway_of(name);

@@ -25,7 +25,10 @@ impl State {
     /// first report an older state. If it has reported a newer one, that is compared once more.
     pub(crate) fn was_written(&mut self, key: &Key, write: &Write, version: u64) {
         let is_newer = match (key.of, write) {
-            (Of::Node, Write::Annotation { .. } | Write::NetworkAvailable) => {
+            (
+                Of::Node,
+                Write::Annotation { .. } | Write::NetworkAvailable | Write::Answers { .. },
+            ) => {
                 let Some(node) = self.cluster.nodes.get_mut(&key.name) else {
                     return;
                 };
@@ -37,6 +40,9 @@ impl State {
                         self.dirty.insert(key.clone());
                     }
                     Write::NetworkAvailable if !is_newer => node.network_available = true,
+                    Write::Answers { uid, to_host } if !is_newer && *uid == node.uid => {
+                        node.answers_host = *to_host;
+                    }
                     _ => {}
                 }
                 is_newer

@@ -33,6 +33,7 @@ pub(super) fn settings(subnets: &[&str]) -> Settings {
         bridge: "br-int".to_owned(),
         profile: crate::settings::Profile::Routed,
         shares: false,
+        answers_return: true,
         hints: Default::default(),
         moves: false,
     }
