@@ -12,7 +12,7 @@ use super::{ApplyError, Machine};
 use crate::actual::{gateways, switch};
 use crate::diff::Step;
 use crate::guard;
-use crate::items::{Actual, Item, Kind as _, Uplink};
+use crate::items::{Actual, Change, Item, Kind as _, Uplink};
 use crate::manager::Tells;
 use crate::moved::{self, Deadline, Moved, Phase};
 use crate::reach;
@@ -109,11 +109,7 @@ impl Machine {
         };
         warn!("moving {} back: {error}", moved.nic);
         // If this fails, too, the guard does it.
-        self.move_back(&moved, actual).await?;
-        moved.phase = Phase::RolledBack {
-            why: error.to_string(),
-        };
-        moved.write(directory)?;
+        self.move_back(moved, &error.to_string(), actual).await?;
         Err(ApplyError::MovedBack(Box::new(error)))
     }
 
@@ -161,11 +157,12 @@ impl Machine {
         Ok(reach::gateway(link, index, ip).await?)
     }
 
-    /// Moves a NIC back, and removes its bridge. All is tried, whatever fails; the first failure is
-    /// returned.
+    /// Moves a NIC back, removes its bridge, and records why. All is tried, whatever fails; the
+    /// first failure is returned.
     pub(crate) async fn move_back(
         &mut self,
-        moved: &Moved,
+        mut moved: Moved,
+        why: &str,
         actual: &Actual,
     ) -> Result<(), ApplyError> {
         let mut actual = actual.clone();
@@ -187,6 +184,9 @@ impl Machine {
             };
             changes.extend(Item::Bridge(bridge).kind().remove(&actual));
         }
+        let (renewals, changes): (Vec<_>, Vec<_>) = changes
+            .into_iter()
+            .partition(|it| matches!(it, Change::RenewedBack(_)));
         for change in changes {
             // A link or address that is there already is none of its failures.
             if let Err(error) = self.change(change).await {
@@ -194,7 +194,21 @@ impl Machine {
             }
             super::fault();
         }
-        failed.map_or(Ok(()), Err)
+        if let Some(error) = failed {
+            return Err(error);
+        }
+        moved.phase = Phase::RolledBack {
+            why: why.to_owned(),
+        };
+        moved.write(&self.moving.places.directory)?;
+        // It is back. A server that does not answer must not keep it waiting until the guard takes
+        // this process for one that hangs.
+        for change in renewals {
+            if let Err(error) = self.change(change).await {
+                warn!("{}: {error}", moved.nic);
+            }
+        }
+        Ok(())
     }
 }
 

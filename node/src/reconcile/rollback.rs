@@ -13,7 +13,6 @@ use crate::snapshot::{Connections, Goal, SnapshotError};
 /// A machine of which a NIC can be moved back.
 pub(crate) struct Rollback {
     machine: Machine,
-    places: Places,
 }
 
 impl Rollback {
@@ -36,10 +35,7 @@ impl Rollback {
             counts: Counts::default(),
             moving: Moving::of(places),
         };
-        Ok(Self {
-            machine,
-            places: places.clone(),
-        })
+        Ok(Self { machine })
     }
 
     /// A NIC in a bridge of podwire's, of which there is no record: it was moved before a boot, and
@@ -61,16 +57,12 @@ impl Rollback {
     }
 
     /// Moves it back, and records why. Call this with the record's lock.
-    pub(crate) async fn back(&mut self, mut moved: Moved, why: &str) -> Result<(), NodeError> {
+    pub(crate) async fn back(&mut self, moved: Moved, why: &str) -> Result<(), NodeError> {
         let Machine { client, handle, .. } = &self.machine;
         let actual = Actual::links_of_gateway(client, handle, &moved).await;
         let actual = actual.map_err(SnapshotError::from)?;
-        let done = self.machine.move_back(&moved, &actual).await;
-        done.map_err(|error| failed(&moved, Step::Remove, error))?;
-        moved.phase = Phase::RolledBack {
-            why: why.to_owned(),
-        };
-        Ok(moved.write(&self.places.directory)?)
+        let done = self.machine.move_back(moved.clone(), why, &actual).await;
+        done.map_err(|error| failed(&moved, Step::Remove, error))
     }
 }
 
