@@ -46,6 +46,19 @@ impl Dhcp {
     /// Starts it at the neighbour's end, with leases of two minutes.
     #[track_caller]
     pub fn start(machine: &Machine, lan: &Lan) -> Self {
+        Self::start_with(machine, lan, &[])
+    }
+
+    /// The same, where clients are to renew their lease after five seconds, and to ask any server
+    /// after ten (RFC 2132, sections 9.11 and 9.12).
+    #[track_caller]
+    pub fn start_hurried(machine: &Machine, lan: &Lan) -> Self {
+        let times = ["--dhcp-option-force=58,5", "--dhcp-option-force=59,10"];
+        Self::start_with(machine, lan, &times)
+    }
+
+    #[track_caller]
+    fn start_with(machine: &Machine, lan: &Lan, more: &[&str]) -> Self {
         let node = machine.node();
         let leases = "/run/log/leases";
         let mut command = Command::new("nsenter");
@@ -65,7 +78,7 @@ impl Dhcp {
         ]);
         command.args(["--dhcp-range=2001:db8::,ra-only,64,600", "--user=root"]);
         command.args(["--log-facility=-", "--conf-file=/dev/null"]);
-        command.arg(format!("--dhcp-leasefile={leases}"));
+        command.arg(format!("--dhcp-leasefile={leases}")).args(more);
         let log = node.path("/run/log/dnsmasq.log");
         let daemon = Daemon::start(node.keeper(), &command, &log).or_fail();
         let leases = node.path(leases);
@@ -180,8 +193,10 @@ impl Lan {
         node.run("ip", "address flush dev eth0 scope global");
         node.run("ip", "-4 route flush dev eth0");
         // What nobody but this fixture has made is not networkd's to keep.
-        node.run("ip", "-6 route del 2001:db8::/64 dev eth0 metric 100");
-        node.run("ip", "-6 route del default via 2001:db8::1");
+        for net in ["2001:db8::/64 metric 100", "default via 2001:db8::1"] {
+            let del = format!("ip -6 route del {net} dev eth0 2>/dev/null; true");
+            node.run("sh", ["-c", &del]);
+        }
         let networkd = Manager::networkd(node, &[("10-eth0.network", own)]).or_fail();
         Self::await_renewed(machine, "eth0");
         networkd
@@ -226,8 +241,22 @@ impl Lan {
             ("-4", format!("default via 192.0.2.1 dev {link} proto dhcp")),
             ("-6", format!("default via fe80::1 dev {link} proto ra")),
         ] {
-            let line = format!("until ip {family} route | grep -q '{text}'; do :; done");
-            machine.node().run("timeout", ["60", "sh", "-c", &line]);
+            machine.await_network(&text, || machine.node().run("ip", [family, "route"]));
+        }
+    }
+
+    /// Has the DHCP server hear only what is for every server, or all again.
+    #[track_caller]
+    pub fn hear_only_broadcasts(&self, so: bool) {
+        let rule = "add rule ip deaf in ip daddr != 255.255.255.255 udp dport 67 drop";
+        let chain = "add chain ip deaf in { type filter hook input priority 0 ; }";
+        match so {
+            true => {
+                for line in ["add table ip deaf", chain, rule] {
+                    run_in(&self.0, "nft", line).or_fail();
+                }
+            }
+            false => drop(run_in(&self.0, "nft", "delete table ip deaf").or_fail()),
         }
     }
 

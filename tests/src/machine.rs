@@ -10,11 +10,15 @@ use serde_json::{Value, json};
 
 use crate::failure::{OrFail, Step};
 use crate::process::{Finished, finish};
+use crate::watch::{await_entry, await_network};
 use crate::words::Words;
 use crate::{NodeRun, TestNode, agent_binary, faulty_agent_binary};
 
 /// Longer than each of the tool's own waits.
 const LIMIT: Duration = Duration::from_secs(90);
+
+/// How long a lease of the tests' DHCP server is.
+const LEASE: Duration = Duration::from_secs(120);
 
 /// The subnets and places that every machine is told, unless a test says otherwise.
 const SETTINGS: [(&str, &[&str]); 6] = [
@@ -184,6 +188,42 @@ impl Machine {
     #[track_caller]
     pub fn await_process_end(&self, pid: u32) {
         self.node.run("tail", format!("--pid={pid} -f /dev/null"));
+    }
+
+    /// Waits until what this shows of the kernel's network has this text.
+    #[track_caller]
+    pub fn await_network(&self, text: &str, show: impl Fn() -> String) {
+        let look = || {
+            let shown = show();
+            shown.contains(text).then_some(()).ok_or(shown)
+        };
+        await_network(self.node.place(), LIMIT, text, look).or_fail();
+    }
+
+    /// Waits until this holds of the kernel's network; its error says what is there instead.
+    #[track_caller]
+    pub fn await_set(&self, awaited: &str, look: impl FnMut() -> Result<(), String>) {
+        await_network(self.node.place(), LIMIT, awaited, look).or_fail();
+    }
+
+    /// The same, for what happens when a DHCP lease of two minutes runs out.
+    #[track_caller]
+    pub fn await_lease_end(&self, look: impl FnMut() -> Result<(), String>) {
+        let awaited = "the end of a DHCP lease";
+        await_network(self.node.place(), LEASE + LIMIT, awaited, look).or_fail();
+    }
+
+    /// Waits until a file on the machine, in a directory that is there, has this text.
+    #[track_caller]
+    pub fn await_file(&self, path: &str, wanted: impl Fn(&str) -> bool) {
+        let path = self.node.path(path);
+        let look = || {
+            let text = std::fs::read_to_string(&path).unwrap_or_default();
+            wanted(&text).then_some(()).ok_or(text)
+        };
+        let awaited = format!("what {} is to have", path.display());
+        let directory = path.parent().unwrap_or(&path);
+        await_entry(directory, LIMIT, &awaited, look).or_fail();
     }
 
     /// Everything that is set: links, addresses, routes of all tables, rules, neighbours, nftables,

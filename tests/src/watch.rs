@@ -1,14 +1,19 @@
-//! Waiting for files, woken by inotify.
+//! Waiting for files, woken by inotify; and for what is set in the kernel's network, woken by
+//! netlink.
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
+use nix::sys::socket::{
+    AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, recv, socket,
+};
 
 use crate::failure::{Failure, Step};
+use crate::place::Place;
 use crate::process::Daemon;
 
 /// Why a [`Watch::wait`] returned.
@@ -102,5 +107,75 @@ pub(crate) fn await_seen<T>(
                 seen: format!("{woken:?}, and {seen}"),
             });
         }
+    }
+}
+
+/// Looks whenever an entry of this directory changes, until `look` gives a value.
+pub(crate) fn await_entry<T>(
+    directory: &Path,
+    limit: Duration,
+    awaited: &str,
+    mut look: impl FnMut() -> Result<T, String>,
+) -> Result<T, Failure> {
+    let changes = Watch::new(directory)?;
+    // Nobody's end is awaited.
+    let (end, _kept) = std::io::pipe().step(|| "make a pipe")?;
+    let began = Instant::now();
+    loop {
+        let seen = match look() {
+            Ok(found) => return Ok(found),
+            Err(seen) => seen,
+        };
+        let left = limit.saturating_sub(began.elapsed());
+        if changes.wait(end.as_fd(), left)? != Woken::Changed {
+            return Err(late(awaited, began, seen));
+        }
+    }
+}
+
+fn late(awaited: &str, began: Instant, seen: String) -> Failure {
+    Failure::Deadline {
+        awaited: awaited.into(),
+        waited: began.elapsed(),
+        seen,
+    }
+}
+
+/// Links, and addresses, routes and rules of both families (rtnetlink(7), RTMGRP_*).
+const GROUPS: u32 = 0x1 | 0x10 | 0x40 | 0x100 | 0x400;
+
+/// Looks whenever a link, an address or a route of a network namespace changes, until `look` gives
+/// a value.
+pub(crate) fn await_network<T>(
+    place: &Place,
+    limit: Duration,
+    awaited: &str,
+    mut look: impl FnMut() -> Result<T, String>,
+) -> Result<T, Failure> {
+    let open = || {
+        let (raw, route) = (SockType::Raw, SockProtocol::NetlinkRoute);
+        let events = socket(AddressFamily::Netlink, raw, SockFlag::SOCK_CLOEXEC, route)?;
+        bind(events.as_raw_fd(), &NetlinkAddr::new(0, GROUPS))?;
+        Ok::<_, Errno>(events)
+    };
+    let events = place.run(open).step(|| "listen to rtnetlink")?;
+    let began = Instant::now();
+    loop {
+        let seen = match look() {
+            Ok(found) => return Ok(found),
+            Err(seen) => seen,
+        };
+        let left = limit.saturating_sub(began.elapsed()).as_millis();
+        let mut fds = [PollFd::new(events.as_fd(), PollFlags::POLLIN)];
+        let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
+        if !matches!(poll(&mut fds, timeout), Ok(1..) | Err(Errno::EINTR)) {
+            return Err(late(awaited, began, seen));
+        }
+        // What they say does not matter, nor whether some were lost.
+        let mut bytes = [0; 1 << 15];
+        while !matches!(
+            recv(events.as_raw_fd(), &mut bytes, MsgFlags::MSG_DONTWAIT),
+            Err(Errno::EAGAIN)
+        ) {}
     }
 }

@@ -4,6 +4,8 @@
 mod guard;
 mod network_manager;
 mod networkd;
+mod renewals;
+mod steps;
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -80,8 +82,7 @@ fn phase(machine: &Machine) -> Option<String> {
 #[track_caller]
 fn await_record(machine: &Machine, phase: &str) {
     let record = "/run/podwire/node/uplink/record";
-    let line = format!("until grep -qs {phase} {record}; do :; done");
-    machine.node().run("timeout", ["60", "sh", "-c", &line]);
+    machine.await_file(record, |text| text.contains(phase));
 }
 
 /// Waits until the guard has moved the NIC back.
@@ -262,6 +263,12 @@ fn a_boot_finds_the_nic_outside_the_bridge_and_a_restart_in_it() {
 /// What a boot leaves: the database, and files below /etc.
 #[track_caller]
 fn boot(machine: &Machine) {
+    boot_with(machine, || configure_by_hand(machine));
+}
+
+/// The same, where this configures the NIC before Open vSwitch starts.
+#[track_caller]
+fn boot_with<T>(machine: &Machine, configure: impl FnOnce() -> T) -> T {
     let node = machine.node();
     node.kill_vswitchd();
     node.stop_ovsdb_server();
@@ -271,23 +278,30 @@ fn boot(machine: &Machine) {
     let links =
         "for link in br-ex br-int ovn-k8s-mp0; do ip link del $link 2>/dev/null; done; true";
     node.run("sh", ["-c", links]);
+    let another = "cat /proc/sys/kernel/random/uuid >/run/boot; mount --bind /run/boot \
+                   /proc/sys/kernel/random/boot_id";
+    node.run("sh", ["-c", another]);
+    let configured = configure();
+    node.start_ovsdb_server();
+    after_database_start(machine);
+    node.start_vswitchd();
+    configured
+}
+
+/// What a script at boot sets on the NIC.
+#[track_caller]
+fn configure_by_hand(machine: &Machine) {
     for line in [
-        "address add fe80::11/64 dev eth0 nodad",
-        "address add 192.0.2.11/24 dev eth0 noprefixroute",
-        "address add 2001:db8::11/64 dev eth0 noprefixroute nodad",
+        "address replace fe80::11/64 dev eth0 nodad",
+        "address replace 192.0.2.11/24 dev eth0 noprefixroute",
+        "address replace 2001:db8::11/64 dev eth0 noprefixroute nodad",
         "route replace 192.0.2.0/24 dev eth0 proto kernel metric 100",
         "route replace 2001:db8::/64 dev eth0 proto kernel metric 100",
         "route replace default via 192.0.2.1 dev eth0 metric 100",
         "-6 route replace default via 2001:db8::1 dev eth0 metric 100",
     ] {
-        node.run("ip", line);
+        machine.node().run("ip", line);
     }
-    let another = "echo 11111111-2222-3333-4444-555555555555 >/run/boot; mount --bind /run/boot \
-                   /proc/sys/kernel/random/boot_id";
-    node.run("sh", ["-c", another]);
-    node.start_ovsdb_server();
-    after_database_start(machine);
-    node.start_vswitchd();
 }
 
 #[test]

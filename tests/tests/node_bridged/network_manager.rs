@@ -8,7 +8,7 @@ use super::networkd::{await_made, made};
 use super::*;
 
 /// Every way at once.
-const OWN: &[&str] = &[
+pub(super) const OWN: &[&str] = &[
     "ipv4.method",
     "auto",
     "ipv4.routes",

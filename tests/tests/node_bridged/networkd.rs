@@ -1,15 +1,13 @@
 //! A NIC that systemd-networkd configures: by a file, by DHCP, by router advertisements. The real
 //! one, and a real DHCP server.
 
-use std::time::{Duration, Instant};
-
 use podwire_tests::lan::Dhcp;
 use podwire_tests::managers::Manager;
 
 use super::*;
 
 /// The NIC's own file: every way at once.
-const OWN: &str = "[Match]\nName=eth0\n[Network]\nDHCP=ipv4\nIPv6AcceptRA=yes\n\
+pub(super) const OWN: &str = "[Match]\nName=eth0\n[Network]\nDHCP=ipv4\nIPv6AcceptRA=yes\n\
                    Address=2001:db8::11/64\n[Route]\nDestination=198.51.100.0/24\n\
                    Gateway=192.0.2.20\nGatewayOnLink=yes\n[Route]\nDestination=2001:db8:113::/64\n\
                    Gateway=2001:db8::1\n";
@@ -47,9 +45,13 @@ pub(super) fn made(machine: &Machine, link: &str) -> Vec<String> {
 /// Waits until it has made all of this on a link.
 #[track_caller]
 pub(super) fn await_made(machine: &Machine, link: &str, wanted: &[String]) {
-    let until = Instant::now() + Duration::from_secs(30);
-    while made(machine, link) != wanted && Instant::now() < until {}
-    assert_eq!(made(machine, link), wanted);
+    let awaited = format!("what a manager makes on {link}: {wanted:#?}");
+    machine.await_set(&awaited, || {
+        let made = made(machine, link);
+        (made == wanted)
+            .then_some(())
+            .ok_or_else(|| format!("{made:#?}"))
+    });
 }
 
 #[test]
@@ -105,13 +107,11 @@ fn networkd_goes_on_with_the_bridge_and_the_lease_is_kept() {
     machine.cleanup("");
     Lan::await_renewed(&machine, "eth0");
     // The kernel makes an address' own route when nobody else was found to have the address.
-    let until = Instant::now() + Duration::from_secs(30);
-    let tentative = || {
-        machine
-            .node()
-            .run("ip", "-6 address show dev eth0 tentative")
-    };
-    while !tentative().is_empty() && Instant::now() < until {}
+    machine.await_set("no tentative address on eth0", || {
+        let show = "-6 address show dev eth0 tentative";
+        let shown = machine.node().run("ip", show);
+        shown.is_empty().then_some(()).ok_or(shown)
+    });
     // They are there in another order.
     let after = machine.snapshot().without_lifetimes();
     snapshot.assert_same_but("addresses", &after);
@@ -152,10 +152,7 @@ fn what_networkd_cannot_do_for_a_bridge_is_refused_with_its_reason() {
     let _networkd = Manager::networkd(machine.node(), &[("10-eth0.network", own)]).unwrap();
     let index = machine.node().run("cat", "/sys/class/net/eth0/ifindex");
     let state = format!("/run/systemd/netif/links/{}", index.trim());
-    let configured = format!("until grep -q STATE=configur {state}; do :; done");
-    machine
-        .node()
-        .run("timeout", ["30", "sh", "-c", &configured]);
+    machine.await_file(&state, |text| text.contains("STATE=configur"));
     let before = machine.snapshot();
     let said = machine.podwire_node("init", BRIDGED);
     said.assert_says(
