@@ -243,6 +243,19 @@ pub(crate) async fn withdraw(client: &Client, name: &str) -> Result<usize, Strin
     .await
 }
 
+/// Removes the annotation of the door alone: what others send by a door that is gone is lost.
+///
+/// # Errors
+/// The API server's, or none came in time, in words.
+pub(crate) async fn withdraw_door(client: &Client, name: &str) -> Result<(), String> {
+    let gone = json!({ "annotations": { DOOR_MAC: null } });
+    in_time(patch(client, name, gone).map(|written| match written {
+        Err(error) if is_too_late(&error) => Ok(()),
+        written => written.map(drop),
+    }))
+    .await
+}
+
 /// The annotations to change. A merge patch removes members whose value is null (RFC 7396).
 fn withdrawn(seen: &Annotations) -> BTreeMap<&'static str, Option<String>> {
     let whole = WHOLE.iter().filter(|key| seen.contains_key(**key));

@@ -88,6 +88,30 @@ fn a_door_is_announced_while_it_is_there_restored_and_cleaned_up() {
 }
 
 #[test]
+fn a_cleanup_of_the_machine_alone_says_that_there_is_no_door_any_more() {
+    let (central, server, controller) = start();
+    for (name, number, is_told) in [("node-a", 1, false), ("node-b", 2, true)] {
+        let node = bare(&central, name, number);
+        let run = node.join(&central, &server);
+        let is_there = |node: &Value| door(node).is_some_and(|mac| !mac.is_empty());
+        server.await_object(("Node", "", name), is_there);
+        run.stop();
+        let api = match is_told {
+            true => format!("--k8s-apiserver {}", server.url()),
+            false => String::new(),
+        };
+        let done = node.podwire(format!("node cleanup --node-name {name} {api}"));
+        let said = done.success("podwire node cleanup");
+        let note = format!("note: the annotation k8s.ovn.org/podwire-door-mac of node {name} may");
+        assert_eq!(said.contains(&note), !is_told, "{said}");
+        let object = server.object("Node", "", name).unwrap();
+        assert_eq!(door(&object).is_some(), !is_told, "{object}");
+        assert!(!object["metadata"]["annotations"]["k8s.ovn.org/host-addresses"].is_null());
+    }
+    assert!(controller.stop().success());
+}
+
+#[test]
 fn two_connections_from_one_port_by_two_nodes_stay_apart() {
     let (central, server, controller) = start();
     let nodes = [("node-a", 1), ("node-b", 2), ("node-c", 3)];

@@ -4,9 +4,12 @@ use std::pin::pin;
 use std::process::ExitCode;
 
 use clap::Args;
+use podwire_apiserver::Access;
+use podwire_cluster::annotations::DOOR_MAC;
 use podwire_daemon::settings::node_name;
 
 use super::{Failure, ended, hold, report, say};
+use crate::DOOR;
 use crate::announce;
 use crate::reconcile::Reconciler;
 use crate::settings::{ApiArgs, PlaceArgs};
@@ -42,21 +45,28 @@ impl CleanupArgs {
             uplink: None,
         };
         let name = node_name(self.node_name)?;
-        let access = self.api.access()?.filter(|_| self.cluster);
-        let client = match access {
-            Some(access) => Some(podwire_apiserver::client(&access).await?),
-            None => None,
+        let access = self.api.access()?;
+        let client = match &access {
+            Some(access) if self.cluster => Some(podwire_apiserver::client(access).await?),
+            _ => None,
         };
         let places = self.places.check()?;
         let journal = hold(&places, self.wait, pin!(ended()?)).await?;
         let mut reconciler = Reconciler::with_journal(goal, &places, journal).await?;
-        let chassis = reconciler.snapshot().await?.actual.switch.chassis();
+        let switch = reconciler.snapshot().await?.actual.switch;
+        let (chassis, has_door) = (switch.chassis(), switch.ports.contains_key(DOOR));
         let done = reconciler.cleanup(self.force).await?;
         report(&done, &reconciler)?;
         if let Some(client) = client {
             let withdrawn = announce::withdraw(&client, &name).await;
             let count = withdrawn.map_err(Failure::Withdraw)?;
             say(&format!("removed {count} annotations of node {name}\n"))?;
+        } else if has_door && let Err(problem) = withdraw_door(access, &name).await {
+            say(&format!(
+                "note: the annotation {DOOR_MAC} of node {name} may still be there ({problem}): \
+                 other nodes then lead clients to its door, which is gone; cleanup --cluster \
+                 removes it\n"
+            ))?;
         }
         if let Some(chassis) = chassis.filter(|_| self.cluster) {
             // ovn-controller has left: the removed key told it to.
@@ -71,4 +81,11 @@ impl CleanupArgs {
         }
         Ok(ExitCode::SUCCESS)
     }
+}
+
+/// Without `--cluster`, too: other nodes use the door as long as the annotation says so.
+async fn withdraw_door(access: Option<Access>, name: &str) -> Result<(), String> {
+    let access = access.ok_or("there is no access to the API")?;
+    let client = podwire_apiserver::client(&access).await;
+    announce::withdraw_door(&client.map_err(|error| error.to_string())?, name).await
 }
