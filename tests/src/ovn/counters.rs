@@ -25,6 +25,9 @@ impl Runs {
         let (mut runs, mut current) = (BTreeMap::new(), String::new());
         for line in shown.lines() {
             if let Some(name) = line.strip_prefix("Node: ") {
+                // Its name until 25.03.
+                let is_new = name == "lflow_output";
+                let name = if is_new { "logical_flow_output" } else { name };
                 name.clone_into(&mut current);
             }
             let value = |what: &str| {
