@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use podwire_tests::ovn::OvnNode;
 use podwire_tests::{Failure, Step as _};
+use serde_json::json;
 
 use super::monitor::{controller_of, settle};
 use super::rows::Rows;
@@ -39,6 +40,20 @@ pub(crate) fn bound(cluster: &Cluster) -> impl Iterator<Item = u32> {
     own.take(PORTS as usize)
 }
 
+/// The database's own limit is for a test's node; a large cluster takes longer.
+fn await_up(cluster: &Cluster, port: &str) -> Result<(), Failure> {
+    let deadline = Instant::now() + LIMIT;
+    loop {
+        let is_it = json!([["name", "==", port]]);
+        let up = json!([{ "up": true }]);
+        let northbound = cluster.central.northbound();
+        let waited = northbound.wait("Logical_Switch_Port", is_it, "==", &["up"], up);
+        if waited.is_ok() || Instant::now() > deadline {
+            return waited;
+        }
+    }
+}
+
 impl Node {
     /// The cluster's first node, without ports.
     pub(crate) fn start(cluster: &Cluster) -> Self {
@@ -58,7 +73,7 @@ impl Node {
                 "add-port br-int {name} -- set interface {name} type=internal \
                  external_ids:iface-id={port} external_ids:iface-id-ver={version}"
             ));
-            cluster.central.await_up(&port, true);
+            await_up(cluster, &port)?;
         }
         cluster.central.sync();
         let mut command = Command::new("ovs-ofctl");
