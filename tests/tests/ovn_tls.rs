@@ -49,6 +49,9 @@ fn pods_talk_and_no_chassis_writes_what_is_another_s() {
     let address: IpAddr = db_port.ipv4().parse().unwrap();
     traffic::ping_until_answered(web.place(), address).unwrap();
     traffic::tcp_echo(web.place(), db.place(), address, 1 << 16).unwrap();
+    // The tools ask the southbound database with the keys of Open vSwitch.
+    let traced = nodes[0].podwire(format!("trace web {address}"));
+    traced.assert_says(Some(0), &["OVN delivers it to logical port tests_db"]);
 
     let own = keys.of("chassis/node-a");
     let by_a = |command: &str| ctl(nodes[0].place(), "ovn-sbctl", CHASSIS_REMOTE, &own, command);

@@ -3,9 +3,11 @@
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use podwire_cni::spool::Spool;
 use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
 
 use super::{Filter, now_micros, ports};
 use crate::attach::{Agent, Error, Handles, Health};
@@ -15,6 +17,8 @@ use crate::observe::{NORTHD_STEP, Operation, Outcome};
 use crate::pods::sources::{PodName, SourceState};
 use crate::ports::{PortError, PortState, SwitchView};
 
+/// Time limit for the names of the keys' files.
+const KEYS_DEADLINE: Duration = Duration::from_secs(1);
 /// The number of failures shown.
 const FAILURES: usize = 5;
 /// How long a failure is shown if it does not recur.
@@ -213,6 +217,9 @@ pub async fn status(agent: &Agent) -> Result<StatusView, Error> {
     };
     let config = &node.config;
     let reasons = health.reasons();
+    let mut switch = node.ports.switch();
+    let deadline = Instant::now() + KEYS_DEADLINE;
+    switch.ovn.keys = node.ports.southbound_keys(deadline).await;
     Ok(StatusView {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         pid: std::process::id(),
@@ -228,7 +235,7 @@ pub async fn status(agent: &Agent) -> Result<StatusView, Error> {
         ovs_version: health.version.clone(),
         vswitchd: Reachable::from(health.switch.as_ref()),
         bridge: config.bridge.clone(),
-        switch: node.ports.switch(),
+        switch,
         controller: (config.ovn.wait == Wait::OvnInstalled)
             .then(|| Reachable::from(health.controller.as_ref())),
         sources: node.sources.states().into_iter().map(source).collect(),

@@ -114,6 +114,14 @@ impl Ports {
         }
     }
 
+    /// The files with which the southbound database is asked, as [`OvnView::keys`] has them.
+    pub async fn southbound_keys(&self, deadline: Instant) -> Vec<PathBuf> {
+        let tls = self.southbound(deadline).await.ok().and_then(|it| it.tls);
+        tls.map_or_else(Vec::new, |keys| {
+            vec![keys.private_key, keys.certificate, keys.ca_certificate]
+        })
+    }
+
     /// Whether ovn-controller has not yet got one of these ports from the southbound database: it
     /// is ovn-northd that they wait for then. The question costs that database nothing.
     pub(super) async fn lacks_binding(&self, ports: &[AddedPort], deadline: Instant) -> bool {

@@ -1,5 +1,7 @@
 //! The switch as an operator sees it: the bridge, its tunnels, and the node's settings for OVN.
 
+use std::path::PathBuf;
+
 use podwire_ovs::replica::Db;
 use serde::{Deserialize, Serialize};
 
@@ -47,6 +49,9 @@ pub struct OvnView {
     pub encap_type: Option<String>,
     /// `ovn-encap-ip`: the tunnels' local address.
     pub encap_ip: Option<String>,
+    /// The files of the private key, the certificate and the CA certificate with which podwire
+    /// asks the southbound database; empty without TLS.
+    pub keys: Vec<PathBuf>,
 }
 
 /// A tunnel interface.
@@ -99,6 +104,7 @@ impl SwitchView {
                 bridge: key("ovn-bridge"),
                 encap_type: key("ovn-encap-type"),
                 encap_ip: key("ovn-encap-ip"),
+                keys: Vec::new(),
             },
             tunnels,
         }

@@ -13,6 +13,7 @@ use std::time::Duration;
 use clap::Args;
 use podwire::config::Mode;
 use podwire::inspect::{PortList, PortView, StatusView};
+use podwire::ports::OvnView;
 use podwire_daemon::output::{Format, show};
 use podwire_ovs::unixctl::Unixctl;
 use serde::Serialize;
@@ -96,7 +97,7 @@ struct Look<'a> {
     vswitchd: Unixctl,
     port: &'a PortView,
     /// In OVN mode.
-    southbound: Option<&'a str>,
+    ovn: Option<&'a OvnView>,
     logical: Logical,
 }
 
@@ -111,11 +112,11 @@ impl FlowsArgs {
         let mut look = Look {
             vswitchd: vswitchd.map_err(|error| ToolError::Unable(error.to_string()))?,
             port,
-            southbound: None,
+            ovn: None,
             logical: Logical::default(),
         };
         if status.mode == Mode::Ovn.name() {
-            look.southbound = status.switch.ovn.remote.as_deref();
+            look.ovn = Some(&status.switch.ovn);
             let bridge = port.bridge.as_deref().unwrap_or(&status.bridge);
             let packet = format!("in_port={}", port.ofport.unwrap_or(-1));
             look.logical =
@@ -241,8 +242,8 @@ impl Look<'_> {
             (false, false) => return Ok(None),
         };
         let way = openflow::Way::read(&printed);
-        let logical = match (self.southbound, way.last_cookie()) {
-            (Some(southbound), Some(cookie)) => ovn::logical_flow(southbound, cookie).await.ok(),
+        let logical = match (self.ovn, way.last_cookie()) {
+            (Some(ovn), Some(cookie)) => ovn::logical_flow(ovn, cookie).await.ok(),
             _ => None,
         };
         Ok(Some((direction, logical.unwrap_or_else(|| way.reason()))))

@@ -108,9 +108,9 @@ pub(super) async fn next_hop_mac(
         true => dst,
         false => gateway(from, dst).await?,
     };
-    let found = match status.switch.ovn.remote.as_deref() {
-        Some(southbound) if status.mode == Mode::Ovn.name() => {
-            ovn::router_mac(southbound, hop).await
+    let found = match &status.switch.ovn {
+        ovn if ovn.remote.is_some() && status.mode == Mode::Ovn.name() => {
+            ovn::router_mac(ovn, hop).await
         }
         _ => bridge_mac(&status.bridge),
     };

@@ -275,7 +275,7 @@ async fn through_ovn(
         return unknown(format!("port {} has no iface-id", from.name));
     };
     let microflow = packet.ovn(iface_id);
-    let printed = match ovn::trace(southbound, &microflow).await {
+    let printed = match ovn::trace(&status.switch.ovn, &microflow).await {
         Ok(printed) => printed,
         Err(why) => return unknown(why),
     };

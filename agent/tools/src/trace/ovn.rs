@@ -12,6 +12,7 @@ use tokio::process::Command;
 use tokio::time::timeout;
 
 use podwire::duration;
+use podwire::ports::OvnView;
 
 /// Time limit of OVN's programs, which first copy the southbound database.
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -42,13 +43,12 @@ pub(super) struct Step {
 ///
 /// # Errors
 /// It is not installed, or failed.
-pub(super) async fn trace(southbound: &str, microflow: &str) -> Result<String, String> {
-    let database = format!("--db={southbound}");
-    let mut arguments = vec![database.as_str()];
+pub(super) async fn trace(ovn: &OvnView, microflow: &str) -> Result<String, String> {
+    let mut arguments = Vec::new();
     // As in ofproto/trace: the first packet of a connection.
     arguments.extend(["--ct=trk,new"; TRACKED]);
     arguments.push(microflow);
-    let printed = run("ovn-trace", &arguments).await?;
+    let printed = run("ovn-trace", ovn, &arguments).await?;
     match printed.contains("unknown port ") {
         true => {
             Err("its southbound database has no logical port for the pod's interface".to_owned())
@@ -61,8 +61,7 @@ pub(super) async fn trace(southbound: &str, microflow: &str) -> Result<String, S
 ///
 /// # Errors
 /// ovn-sbctl is not installed, or failed, or there is no such port.
-pub(super) async fn router_mac(southbound: &str, gateway: IpAddr) -> Result<MacAddr6, String> {
-    let database = format!("--db={southbound}");
+pub(super) async fn router_mac(ovn: &OvnView, gateway: IpAddr) -> Result<MacAddr6, String> {
     let find = [
         "--bare",
         "--columns=mac",
@@ -70,11 +69,7 @@ pub(super) async fn router_mac(southbound: &str, gateway: IpAddr) -> Result<MacA
         "port_binding",
         "type=patch",
     ];
-    let printed = run(
-        "ovn-sbctl",
-        &[&["--timeout=10", &database][..], &find].concat(),
-    )
-    .await?;
+    let printed = run("ovn-sbctl", ovn, &[&["--timeout=10"][..], &find].concat()).await?;
     let bears = |line: &&str| {
         let addresses = line.split_whitespace().skip(1);
         let mut addresses = addresses.filter_map(|it| it.split('/').next());
@@ -85,9 +80,17 @@ pub(super) async fn router_mac(southbound: &str, gateway: IpAddr) -> Result<MacA
     mac.ok_or_else(|| format!("its southbound database has no router port with address {gateway}"))
 }
 
-async fn run(program: &str, arguments: &[&str]) -> Result<String, String> {
+async fn run(program: &str, ovn: &OvnView, arguments: &[&str]) -> Result<String, String> {
+    let southbound = ovn.remote.as_deref();
+    let southbound = southbound.ok_or("external_ids:ovn-remote is not set")?;
+    let flags = ["--private-key", "--certificate", "--ca-cert"].iter();
+    let keys = flags
+        .zip(&ovn.keys)
+        .map(|(flag, file)| format!("{flag}={}", file.display()));
     let mut command = Command::new(program);
     command
+        .arg(format!("--db={southbound}"))
+        .args(keys)
         .args(arguments)
         .kill_on_drop(true)
         .stdin(Stdio::null());
@@ -181,13 +184,11 @@ fn meaning(stage: &str) -> &'static str {
 ///
 /// # Errors
 /// ovn-sbctl is not installed, or failed, or the logical flow is gone.
-pub(crate) async fn logical_flow(southbound: &str, cookie: u64) -> Result<String, String> {
-    let database = format!("--db={southbound}");
+pub(crate) async fn logical_flow(ovn: &OvnView, cookie: u64) -> Result<String, String> {
     let record = format!("{cookie:08x}");
     let columns = "--columns=match,external_ids";
     let list = ["--format=json", columns, "list", "logical_flow", &record];
-    let head = ["--timeout=10", &database];
-    let printed = run("ovn-sbctl", &[&head[..], &list].concat()).await?;
+    let printed = run("ovn-sbctl", ovn, &[&["--timeout=10"][..], &list].concat()).await?;
     let table: serde_json::Value = serde_json::from_str(&printed).unwrap_or_default();
     let row = &table["data"][0];
     let ids = row[1][1].as_array().into_iter().flatten();
