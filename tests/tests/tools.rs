@@ -351,6 +351,8 @@ fn completions_manual_pages_and_help_come_from_one_source() {
         "ports",
         "timings",
         "trace",
+        "flows",
+        "capture",
         "check",
         "gc",
         "doctor",

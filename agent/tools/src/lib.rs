@@ -49,7 +49,7 @@ pub enum Tool {
     Timings(timings::TimingsArgs),
     /// Follow a packet from one pod to another through the switch
     Trace(Box<trace::TraceArgs>),
-    /// Show what Open vSwitch drops of a pod's packets, and why, as it happens
+    /// Show what is dropped of a pod's packets, and why, live
     Flows(flows::FlowsArgs),
     /// Write the packets at a pod's port into a file
     Capture(capture::CaptureArgs),

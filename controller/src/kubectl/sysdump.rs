@@ -86,7 +86,15 @@ impl SysdumpArgs {
         let (nodes, pods) = (cluster.nodes().await?, cluster.own_pods().await?);
         let mut files = Files::default();
         for kind in KINDS {
-            let listed = objects(&cluster, kind).await.map_err(|it| it.to_string());
+            let mut listed = objects(&cluster, kind).await;
+            if let ("discovery.k8s.io", _, name, plural, is_own) = kind
+                && listed.is_err()
+            {
+                // Kubernetes before 1.21 has no other.
+                let older = (kind.0, "v1beta1", name, plural, is_own);
+                listed = objects(&cluster, older).await.or(listed);
+            }
+            let listed = listed.map_err(|it| it.to_string());
             files.put(&format!("objects/{}.json", kind.3), listed);
         }
         let asked = iter(pods.iter().map(|pod| of_pod(&cluster, pod)));
