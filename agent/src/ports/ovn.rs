@@ -114,7 +114,7 @@ impl Ports {
         }
     }
 
-    /// The files with which the southbound database is asked, as [`OvnView::keys`] has them.
+    /// The files with which the southbound database is asked, in the order of the status.
     pub async fn southbound_keys(&self, deadline: Instant) -> Vec<PathBuf> {
         let tls = self.southbound(deadline).await.ok().and_then(|it| it.tls);
         tls.map_or_else(Vec::new, |keys| {
