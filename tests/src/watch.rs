@@ -89,25 +89,12 @@ pub(crate) fn await_seen<T>(
     daemon: &Daemon,
     limit: Duration,
     awaited: &str,
-    mut look: impl FnMut() -> Result<T, String>,
+    look: impl FnMut() -> Result<T, String>,
 ) -> Result<T, Failure> {
     let changes = Watch::new(path)?;
-    let began = Instant::now();
-    loop {
-        let seen = match look() {
-            Ok(found) => return Ok(found),
-            Err(seen) => seen,
-        };
-        let left = limit.saturating_sub(began.elapsed());
-        let woken = changes.wait(daemon.end(), left)?;
-        if woken != Woken::Changed {
-            return Err(Failure::Deadline {
-                awaited: awaited.into(),
-                waited: began.elapsed(),
-                seen: format!("{woken:?}, and {seen}"),
-            });
-        }
-    }
+    looked(limit, awaited, look, |left| {
+        changes.wait(daemon.end(), left)
+    })
 }
 
 /// Looks whenever an entry of this directory changes, until `look` gives a value.
@@ -115,29 +102,35 @@ pub(crate) fn await_entry<T>(
     directory: &Path,
     limit: Duration,
     awaited: &str,
-    mut look: impl FnMut() -> Result<T, String>,
+    look: impl FnMut() -> Result<T, String>,
 ) -> Result<T, Failure> {
     let changes = Watch::new(directory)?;
     // Nobody's end is awaited.
     let (end, _kept) = std::io::pipe().step(|| "make a pipe")?;
+    looked(limit, awaited, look, |left| changes.wait(end.as_fd(), left))
+}
+
+/// Looks after each change that `wait` tells of, until `look` gives a value.
+fn looked<T>(
+    limit: Duration,
+    awaited: &str,
+    mut look: impl FnMut() -> Result<T, String>,
+    wait: impl Fn(Duration) -> Result<Woken, Failure>,
+) -> Result<T, Failure> {
     let began = Instant::now();
     loop {
         let seen = match look() {
             Ok(found) => return Ok(found),
             Err(seen) => seen,
         };
-        let left = limit.saturating_sub(began.elapsed());
-        if changes.wait(end.as_fd(), left)? != Woken::Changed {
-            return Err(late(awaited, began, seen));
+        let woken = wait(limit.saturating_sub(began.elapsed()))?;
+        if woken != Woken::Changed {
+            return Err(Failure::Deadline {
+                awaited: awaited.into(),
+                waited: began.elapsed(),
+                seen: format!("{woken:?}, and {seen}"),
+            });
         }
-    }
-}
-
-fn late(awaited: &str, began: Instant, seen: String) -> Failure {
-    Failure::Deadline {
-        awaited: awaited.into(),
-        waited: began.elapsed(),
-        seen,
     }
 }
 
@@ -150,7 +143,7 @@ pub(crate) fn await_network<T>(
     place: &Place,
     limit: Duration,
     awaited: &str,
-    mut look: impl FnMut() -> Result<T, String>,
+    look: impl FnMut() -> Result<T, String>,
 ) -> Result<T, Failure> {
     let open = || {
         let (raw, route) = (SockType::Raw, SockProtocol::NetlinkRoute);
@@ -159,17 +152,11 @@ pub(crate) fn await_network<T>(
         Ok::<_, Errno>(events)
     };
     let events = place.run(open).step(|| "listen to rtnetlink")?;
-    let began = Instant::now();
-    loop {
-        let seen = match look() {
-            Ok(found) => return Ok(found),
-            Err(seen) => seen,
-        };
-        let left = limit.saturating_sub(began.elapsed()).as_millis();
+    looked(limit, awaited, look, |left| {
         let mut fds = [PollFd::new(events.as_fd(), PollFlags::POLLIN)];
-        let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
+        let timeout = PollTimeout::try_from(left.as_millis()).unwrap_or(PollTimeout::MAX);
         if !matches!(poll(&mut fds, timeout), Ok(1..) | Err(Errno::EINTR)) {
-            return Err(late(awaited, began, seen));
+            return Ok(Woken::TimedOut);
         }
         // What they say does not matter, nor whether some were lost.
         let mut bytes = [0; 1 << 15];
@@ -177,5 +164,6 @@ pub(crate) fn await_network<T>(
             recv(events.as_raw_fd(), &mut bytes, MsgFlags::MSG_DONTWAIT),
             Err(Errno::EAGAIN)
         ) {}
-    }
+        Ok(Woken::Changed)
+    })
 }

@@ -4,7 +4,7 @@
 use std::fs::File;
 use std::io::{self, BufWriter, IoSliceMut, IsTerminal as _, PipeReader, Write};
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
@@ -17,7 +17,7 @@ use nix::sys::socket::{
     recvmsg, setsockopt, socket, sockopt,
 };
 use nix::sys::time::TimeSpec;
-use tokio::signal::unix::{SignalKind, signal};
+use podwire_daemon::process;
 use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
@@ -63,7 +63,10 @@ pub struct CaptureArgs {
 impl CaptureArgs {
     pub(super) async fn run(self) -> Result<Exit, ToolError> {
         let out: Box<dyn Write + Send> = match &self.write {
-            Some(path) => Box::new(File::create(path).map_err(file_error(path))?),
+            Some(path) => Box::new(File::create(path).map_err(|source| ToolError::File {
+                path: path.clone(),
+                source,
+            })?),
             None if io::stdout().is_terminal() => {
                 let what = "standard output is a terminal: give --write FILE, or a pipe";
                 return Err(ToolError::Unable(what.to_owned()));
@@ -75,16 +78,14 @@ impl CaptureArgs {
         let unable = |errno: Errno| ToolError::Unable(format!("listen on {}: {errno}", port.name));
         let (socket, link) = listen(&port.name).map_err(unable)?;
         let file = Pcap::begin(out)?;
-        let mut interrupted = signal(SignalKind::interrupt()).map_err(ToolError::Runtime)?;
-        let mut terminated = signal(SignalKind::terminate()).map_err(ToolError::Runtime)?;
+        let asked = process::asked_to_end().map_err(ToolError::Runtime)?;
         let (stopped, stop) = io::pipe().map_err(ToolError::Runtime)?;
         let most = self.packets.unwrap_or(u64::MAX);
         let mut reader = spawn_blocking(move || read(&socket, link, &stopped, file, most));
         let early = tokio::select! {
             read = &mut reader => Some(read),
             () = sleep(Duration::from_secs(self.seconds.into())) => None,
-            _ = interrupted.recv() => None,
-            _ = terminated.recv() => None,
+            () = asked => None,
         };
         drop(stop);
         let read = match early {
@@ -102,14 +103,6 @@ impl CaptureArgs {
             port.pod.as_deref().unwrap_or(&self.pod)
         );
         Ok(Exit::Well)
-    }
-}
-
-fn file_error(path: &Path) -> impl Fn(io::Error) -> ToolError {
-    let path = path.to_owned();
-    move |source| ToolError::File {
-        path: path.clone(),
-        source,
     }
 }
 

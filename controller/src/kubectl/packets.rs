@@ -159,11 +159,11 @@ impl FlowsArgs {
         let controller = own.iter().find(|it| runs(it, Part::Controller));
         let (sender, mut lines) = tokio::sync::mpsc::unbounded_channel();
         let mut rest = Vec::new();
-        let take = |bytes: &[u8]| {
+        let take = move |bytes: &[u8]| {
             rest.extend_from_slice(bytes);
             while let Some(end) = rest.iter().position(|it| *it == b'\n') {
                 let line: Vec<u8> = rest.drain(..=end).collect();
-                // The receiver lives as long as this.
+                // The receiver lives as long as this, which ends it.
                 let _ = sender.send(serde_json::from_slice::<Value>(&line).unwrap_or_default());
             }
             Ok(())
@@ -173,33 +173,26 @@ impl FlowsArgs {
             "--output=json".to_owned(),
         ];
         let interface = self.interface.as_deref();
-        let ended = pod.stream(&cluster, "flows", interface, &flags, take);
-        tokio::pin!(ended);
         let mut policies = HashMap::new();
-        let mut code = None;
-        while let Some(mut dropped) = tokio::select! {
-            biased;
-            line = lines.recv(), if code.is_none() => line,
-            ended = &mut ended, if code.is_none() => {
-                code = Some(ended?);
-                // It has sent its last lines just now.
-                lines.try_recv().ok()
+        let shown = async {
+            while let Some(mut dropped) = lines.recv().await {
+                name_ends(&mut dropped, &names);
+                let because = match controller {
+                    Some(it) => denial(&cluster, it, &pod, &dropped, &mut policies).await,
+                    None => None,
+                };
+                dropped["policy"] = json!(because);
+                self.show(&pod, &dropped)?;
             }
-            else => lines.try_recv().ok(),
-        } {
-            name_ends(&mut dropped, &names);
-            let because = match controller {
-                Some(it) => denial(&cluster, it, &pod, &dropped, &mut policies).await,
-                None => None,
-            };
-            dropped["policy"] = json!(because);
-            self.show(&pod, &dropped)?;
-        }
-        if self.output.output == Format::Text && code == Some(0) {
+            Ok(())
+        };
+        let streamed = pod.stream(&cluster, "flows", interface, &flags, take);
+        let (code, ()) = tokio::try_join!(streamed, shown)?;
+        if self.output.output == Format::Text && code == 0 {
             let said = format!("nothing was dropped in {} s\n", self.seconds);
             show(&said).map_err(Failure::Output)?;
         }
-        Ok(code == Some(0))
+        Ok(code == 0)
     }
 
     fn show(&self, pod: &Asked, dropped: &Value) -> Result<(), Failure> {
