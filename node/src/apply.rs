@@ -235,7 +235,11 @@ impl Machine {
             }
             Change::NetworkManager(deed) => {
                 self.counts.dbus += 1;
-                Ok(deed.execute().await?)
+                deed.execute().await?;
+                if deed.configures() {
+                    reach::settled().await?;
+                }
+                Ok(())
             }
             Change::Managed(index) => {
                 networkd::managed(index).await?;

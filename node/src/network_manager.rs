@@ -14,15 +14,18 @@ use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use serde::Serialize;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 use zbus::message::Type;
 use zbus::wire::{DynamicDeserialize, DynamicType};
 use zbus::{Connection, MatchRule, MessageStream, OwnedObjectPath, OwnedVariant};
 
 pub(crate) use profile::{StandIns, Told};
 
-/// Time limit of an answer, and of a device's next state.
-const LIMIT: Duration = Duration::from_secs(10);
+/// Time limit of an answer, and of a device's next state. The NIC's addresses are there meanwhile,
+/// and a guard waits longer.
+const LIMIT: Duration = Duration::from_secs(30);
+/// Between two looks at what nobody tells of.
+const PAUSE: Duration = Duration::from_millis(5);
 
 const NAME: &str = "org.freedesktop.NetworkManager";
 const PATH: &str = "/org/freedesktop/NetworkManager";
@@ -97,11 +100,14 @@ pub(crate) enum Deed {
 pub(crate) enum NetworkManagerError {
     #[error("ask NetworkManager over D-Bus: {0}")]
     Bus(#[from] zbus::Error),
-    #[error("NetworkManager does not answer within {limit} ms", limit = LIMIT.as_millis())]
-    Silent,
+    #[error("NetworkManager does not answer {asked} within {limit} ms", limit = LIMIT.as_millis())]
+    Silent { asked: String },
     #[error("NetworkManager has not begun to configure {link} within {limit} ms: its state is \
              {state}", limit = LIMIT.as_millis())]
     State { link: String, state: u32 },
+    #[error("for {limit} ms NetworkManager has had IPv6 off on {link}; its profile has it on",
+        limit = LIMIT.as_millis())]
+    Ipv6Off { link: String },
 }
 
 type Result<T> = std::result::Result<T, NetworkManagerError>;
@@ -151,11 +157,18 @@ impl Managed {
 /// NetworkManager on the system's bus.
 struct Bus(Connection);
 
+async fn in_time<T>(asked: &str, answer: impl Future<Output = zbus::Result<T>>) -> Result<T> {
+    let answer = timeout(LIMIT, answer).await;
+    let silent = |_| NetworkManagerError::Silent {
+        asked: asked.to_owned(),
+    };
+    Ok(answer.map_err(silent)??)
+}
+
 impl Bus {
     async fn connect() -> Result<Self> {
-        let builder = zbus::connection::Builder::system().method_timeout(LIMIT);
-        let connection = timeout(LIMIT, builder.build()).await;
-        Ok(Self(connection.map_err(|_| NetworkManagerError::Silent)??))
+        let connection = in_time("a connection", Connection::system());
+        Ok(Self(connection.await?))
     }
 
     async fn call<B, A>(&self, path: &str, interface: &str, method: &str, body: &B) -> Result<A>
@@ -164,11 +177,8 @@ impl Bus {
         A: for<'d> DynamicDeserialize<'d>,
     {
         let (to, interface) = (Some(NAME), Some(interface));
-        let answer = self
-            .0
-            .call_method(to, path, interface, method, body)
-            .await?;
-        Ok(answer.body().deserialize()?)
+        let answer = self.0.call_method(to, path, interface, method, body);
+        Ok(in_time(method, answer).await?.body().deserialize()?)
     }
 
     async fn get<T>(&self, path: &str, interface: &str, name: &str) -> Result<T>
@@ -334,6 +344,12 @@ impl Bus {
 }
 
 impl Deed {
+    /// Whether it configures a link anew, also after its answer: it then turns IPv6 off and on, by
+    /// which the kernel forgets what it has not made itself (nm-device.c, `_dev_addrgenmode6_set`).
+    pub(crate) fn configures(&self) -> bool {
+        matches!(self, Self::Take(_) | Self::Settle(..) | Self::TakeBack(..))
+    }
+
     /// Does so, or finds that it is done.
     pub(crate) async fn execute(&self) -> Result<()> {
         let bus = Bus::connect().await?;
@@ -357,7 +373,7 @@ impl Deed {
                 bus.manages(bridge, true).await?;
                 bus.reaches(bridge, DISCONNECTED).await?;
                 bus.activate(&profile, bridge).await?;
-                bus.reaches(bridge, IP_CONFIG).await.map(drop)
+                bus.begins(bridge).await.map(drop)
             }
             Self::Settle(bridge, told) => {
                 if let Some(profile) = bus.find(UUID).await {
@@ -396,14 +412,35 @@ impl Bus {
             self.reaches(nic, DISCONNECTED).await?;
             self.activate(&own, nic).await?;
         }
-        let device = self.reaches(nic, IP_CONFIG).await?;
+        let settings = self.begins(nic).await?;
         if stand_ins.is_empty() {
             return Ok(());
         }
+        self.reapply(nic, &stand_ins.beside(settings)).await
+    }
+
+    /// Waits until it configures a link, and gives by what. It has IPv6 off from when it knows a
+    /// link as its own until it configures that, and all IPv6 addresses go meanwhile.
+    async fn begins(&self, link: &str) -> Result<Settings> {
+        let device = self.reaches(link, IP_CONFIG).await?;
         let (settings, _): (Settings, u64) = self
             .call(device.as_str(), DEVICE, "GetAppliedConnection", &0_u32)
             .await?;
-        self.reapply(nic, &stand_ins.beside(settings)).await
+        let method = profile::of(&settings, "ipv6", "method").unwrap_or_default();
+        if ["ignore", "disabled"].contains(&&*method) {
+            return Ok(settings);
+        }
+        // The kernel tells nobody.
+        let path = format!("/proc/sys/net/ipv6/conf/{link}/disable_ipv6");
+        let until = Instant::now() + LIMIT;
+        while std::fs::read_to_string(&path).is_ok_and(|it| it.trim() != "0") {
+            if Instant::now() > until {
+                let link = link.to_owned();
+                return Err(NetworkManagerError::Ipv6Off { link });
+            }
+            sleep(PAUSE).await;
+        }
+        Ok(settings)
     }
 
     async fn forget(&self) -> Result<()> {

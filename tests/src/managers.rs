@@ -15,8 +15,9 @@ const BUS: &str = r#"<busconfig><type>system</type>
 <policy context="default"><allow user="*"/><allow own="*"/><allow send_destination="*"/><allow receive_sender="*"/></policy>
 </busconfig>"#;
 
-/// Without udev, for /sys is read-only; without polkit.
-const NETWORK_MANAGER: &str = "[main]\nplugins=keyfile\nauth-polkit=false\nno-auto-default=*\n";
+/// Without udev, for /sys is read-only; without polkit. Its log is for who looks after a failure.
+const NETWORK_MANAGER: &str = "[main]\nplugins=keyfile\nauth-polkit=false\nno-auto-default=*\n\
+                               [logging]\nlevel=DEBUG\n";
 
 /// A manager, and the bus that it is on. Dropping it kills both.
 #[derive(Debug)]
@@ -52,7 +53,7 @@ impl<'node> Manager<'node> {
     pub fn network_manager_again(node: &'node TestNode) -> Result<Self, Failure> {
         write(node, "/run/nm/NetworkManager.conf", NETWORK_MANAGER);
         let mut command = Command::new("NetworkManager");
-        command.arg("--no-daemon").args(
+        command.arg("--debug").args(
             [
                 ("config", "NetworkManager.conf"),
                 ("config-dir", "conf.d"),

@@ -26,13 +26,31 @@ fn addresses(machine: &Machine, link: &str) -> String {
     machine.node().run("ip", show)
 }
 
+/// Waits until a link has the machine's addresses: a manager may make one after the other.
+#[track_caller]
+fn await_addresses(machine: &Machine, link: &str) {
+    machine.await_set(&format!("both addresses on {link}"), || {
+        let there = addresses(machine, link);
+        let both = ["192.0.2.11/24", "2001:db8::11/64"];
+        let has_both = both.iter().all(|it| there.contains(it));
+        has_both.then_some(()).ok_or(there)
+    });
+}
+
+/// Waits until nobody else was found to have an address of eth0: the kernel makes its route then.
+#[track_caller]
+fn await_own_addresses(machine: &Machine) {
+    machine.await_set("no tentative address on eth0", || {
+        let show = "-6 address show dev eth0 tentative";
+        let shown = machine.node().run("ip", show);
+        shown.is_empty().then_some(()).ok_or(shown)
+    });
+}
+
 /// Whether the NIC is in the bridge, and has what belongs to it there.
 #[track_caller]
 fn assert_moved(machine: &Machine) {
-    let on_bridge = addresses(machine, "br-ex");
-    for address in ["192.0.2.11/24", "2001:db8::11/64"] {
-        assert!(on_bridge.contains(address), "{on_bridge}");
-    }
+    await_addresses(machine, "br-ex");
     assert_eq!(addresses(machine, "eth0"), "");
     let ports = machine.node().vsctl("list-ports br-ex");
     assert_eq!(ports.trim(), "eth0");
@@ -94,10 +112,7 @@ fn await_moved_back(machine: &Machine) {
 /// Whether everything is on the NIC as before, and the bridge is gone.
 #[track_caller]
 fn assert_moved_back(machine: &Machine, lan: &Lan) {
-    let on_nic = addresses(machine, "eth0");
-    for address in ["192.0.2.11/24", "2001:db8::11/64"] {
-        assert!(on_nic.contains(address), "{on_nic}");
-    }
+    await_addresses(machine, "eth0");
     let bridges = machine.node().vsctl("list-br");
     assert!(!bridges.contains("br-ex"), "{bridges}");
     lan.assert_reached(machine);

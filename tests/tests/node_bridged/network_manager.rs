@@ -43,6 +43,8 @@ fn device_states(machine: &Machine) -> String {
 
 #[track_caller]
 fn assert_configured(machine: &Machine, states: &[&str]) {
+    // It may have made everything, and not have said so yet.
+    machine.node().run("nm-online", "--quiet --timeout 30");
     let listed = device_states(machine);
     for state in states {
         assert!(
@@ -65,11 +67,11 @@ fn network_manager_goes_on_with_the_bridge_and_the_lease_is_kept() {
 
     machine.init(BRIDGED);
     assert_moved(&machine);
+    await_made(&machine, "br-ex", &before);
     assert_configured(
         &machine,
         &["eth0:unmanaged:", "br-ex:connected:ovs-if-br-ex"],
     );
-    await_made(&machine, "br-ex", &before);
     lan.assert_reached(&machine);
     assert_eq!(clients.len(), 1);
     assert_eq!(dhcp.clients(), clients);
@@ -92,8 +94,8 @@ fn network_manager_goes_on_with_the_bridge_and_the_lease_is_kept() {
 
     machine.podwire_node("rollback", "").success("rollback");
     assert_moved_back(&machine, &lan);
-    assert_configured(&machine, &["eth0:connected:own"]);
     await_made(&machine, "eth0", &before);
+    assert_configured(&machine, &["eth0:connected:own"]);
     assert_eq!(dhcp.clients(), clients);
     let known = node.run("nmcli", "--terse --fields NAME connection");
     assert!(!known.contains("ovs-if-br-ex"), "{known}");
@@ -154,6 +156,7 @@ fn what_network_manager_cannot_do_for_a_bridge_is_refused_with_its_reason() {
     let refused = |change: &str, words: &[&str]| {
         machine.node().run("nmcli", change);
         machine.node().run("nmcli", "connection up own");
+        await_own_addresses(&machine);
         let before = machine.snapshot().without_lifetimes();
         let said = machine.podwire_node("init", BRIDGED);
         said.assert_says(Some(1), words);

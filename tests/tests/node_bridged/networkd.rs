@@ -106,12 +106,7 @@ fn networkd_goes_on_with_the_bridge_and_the_lease_is_kept() {
     assert_moved_back(&machine, &lan);
     machine.cleanup("");
     Lan::await_renewed(&machine, "eth0");
-    // The kernel makes an address' own route when nobody else was found to have the address.
-    machine.await_set("no tentative address on eth0", || {
-        let show = "-6 address show dev eth0 tentative";
-        let shown = machine.node().run("ip", show);
-        shown.is_empty().then_some(()).ok_or(shown)
-    });
+    await_own_addresses(&machine);
     // They are there in another order.
     let after = machine.snapshot().without_lifetimes();
     snapshot.assert_same_but("addresses", &after);
