@@ -133,7 +133,8 @@ pub struct Config {
         default_value = "enforce"
     )]
     pub seccomp: Seccomp,
-    /// How long a freed address rests before another pod gets it: for the tests, no flag
+    /// How long a freed address rests before another pod gets it, and the groups of a namespace
+    /// that is gone stay: for the tests, no flag
     #[arg(skip = REST)]
     pub rest: Duration,
 }
@@ -156,7 +157,8 @@ fn gateway_mode(text: &str) -> Result<GatewayMode, String> {
     }
 }
 
-/// Packets to a pod that is gone arrive for some seconds.
+/// Packets to a pod that is gone arrive for some seconds; ovn-northd learns of a namespace that is
+/// gone within some.
 const REST: Duration = Duration::from_secs(30);
 
 /// The settings that affect the computed rows.

@@ -71,6 +71,8 @@ pub(crate) struct State {
     /// The load balancers of each switch and of the group, to notice removed ones.
     balancers: HashMap<Uuid, HashSet<Uuid>>,
     pub(crate) members: Members,
+    /// Namespaces that are gone, until when their groups stay.
+    resting: BTreeMap<Name, Instant>,
     /// Groups whose members in the database may be others.
     unswept: Unswept,
     /// Changes on their way to the database.
@@ -123,6 +125,7 @@ impl State {
             rows: HashMap::new(),
             balancers: HashMap::new(),
             members: Members::default(),
+            resting: BTreeMap::new(),
             unswept: Unswept::default(),
             timer: Timer::default(),
             warned: HashMap::new(),
@@ -328,6 +331,7 @@ impl State {
     }
 
     pub(crate) fn retry(&mut self, now: Instant) {
+        self.resting.retain(|_, until| *until > now);
         while self.retries.first().is_some_and(|(at, _)| *at <= now) {
             self.dirty
                 .extend(self.retries.pop_first().map(|(_, key)| key));

@@ -310,7 +310,8 @@ async fn the_groups_of_a_namespace_stay_when_its_last_policy_goes() {
     let (central, server) = (Central::start(), ApiServer::start());
     populate(&server);
     server.apply(namespace("default", json!({})));
-    let mut controller = Running::start(&central, &server, &[]);
+    let rest = Duration::from_secs(5);
+    let mut controller = Running::resting(rest, &central, &server, &[]);
     let deny = policy("default", "deny", json!({ "podSelector": {} }));
     let group = isolated_group("default", Direction::Ingress);
     let row = |name: &str| column(&central, "Port_Group", name, "_uuid");
@@ -326,6 +327,13 @@ async fn the_groups_of_a_namespace_stay_when_its_last_policy_goes() {
         await_row(&central, "ACL", "NP:default:Ingress", false);
         assert_eq!(row(&group), before);
     }
+    // One that is made again at once, and one that is gone.
+    server.delete_object("Namespace", "", "default");
+    server.apply(namespace("default", json!({})));
+    server.apply(deny);
+    await_row(&central, "ACL", "NP:default:Ingress", true);
+    assert_eq!(row(&group), before);
+    server.delete_object("NetworkPolicy", "default", "deny");
     server.delete_object("Namespace", "", "default");
     await_row(&central, "Port_Group", &group, false);
     controller.stop().await.unwrap();

@@ -7,6 +7,7 @@ use podwire_cluster::claims::API_SERVER;
 use podwire_cluster::service::{Service, Slice};
 use podwire_ovs::nb::Table;
 use podwire_ovs::replica::Db;
+use tokio::time::Instant;
 
 use super::State;
 use crate::cluster::logging::Logging;
@@ -116,6 +117,13 @@ impl State {
         self.timer.changed("namespace");
         if labels.is_none() || !self.cluster.namespaces.contains_key(&name) {
             self.dirty.insert(Key::named(Of::Namespace, name.clone()));
+        }
+        match labels {
+            Some(_) => drop(self.resting.remove(&name)),
+            None => {
+                let until = Instant::now() + self.rules.rest;
+                self.resting.insert(name.clone(), until);
+            }
         }
         set(&mut self.cluster.namespaces, name, labels);
         self.policies.namespace_changed();

@@ -355,6 +355,7 @@ impl State {
         if let Some(logging) = logging.filter(|it| !it.problems.is_empty()) {
             effects.warning = Some(("LoggingMistake", logging.problems.join("; ")));
         }
+        effects.again = self.resting.get(name).copied().map(Some);
         self.namespace_rows(name)
     }
 
@@ -364,9 +365,11 @@ impl State {
         logged(self.policies.policy_rows(id).to_vec(), logging)
     }
 
-    /// The rows of a namespace's isolated pods.
+    /// The rows of a namespace's isolated pods. Its groups rest when it is gone: it may come again
+    /// before ovn-northd looks ([`want::policy::namespace_groups`]).
     pub(crate) fn namespace_rows(&self, name: &Name) -> Vec<want::Row> {
-        let is_there = self.cluster.namespaces.contains_key(name);
+        let is_there =
+            self.cluster.namespaces.contains_key(name) || self.resting.contains_key(name);
         logged(
             self.policies.namespace_rows(name, is_there),
             self.cluster.logging.get(name),
