@@ -3,7 +3,11 @@
 //! them (ovs-vsctl, ip, iptables), which looks for what is gone each 15 s (flows) or 30 s (the
 //! management port; go-controller/pkg/node).
 //!
+//! With `move`, for how long a machine whose NIC is moved into br-ex is not reached ([`moves`]).
+//!
 //! Times are of one machine and one run: what counts is the ratio. Prints a table.
+
+mod moves;
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -99,7 +103,17 @@ const DEEDS: [(&str, &str, &str); 8] = [
 ];
 
 fn main() -> ExitCode {
-    match measure() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let measured = match &arguments[..] {
+        [] => measure(),
+        ["move"] => moves::measure(),
+        _ => {
+            eprintln!("usage: podwire-bench-node [move]");
+            return ExitCode::from(2);
+        }
+    };
+    match measured {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("podwire-bench-node: {error}");
