@@ -140,6 +140,10 @@ test-policy-traces: root test-packages ## every case of network policies by ovn-
 test-policy-packets: root test-packages ## every packet of every case of network policies, through two nodes with OVN and Open vSwitch (twenty minutes; `make test` sends those of one case of 41)
 	POLICY_PACKETS=all $(CARGO) test -p podwire-controller --test policy -- --nocapture packets_pass
 
+.PHONY: test-move
+test-move: root test-packages build ## a move of the NIC that is killed at each of its steps, under each network manager (ten minutes; `make test` takes every third step)
+	MOVE_STEPS=all $(CARGO) test -p podwire-tests --test node_bridged -- any_step
+
 # One tree of about a gigabyte for each release, kept in target/versions. Its packages are those of `make test`, without compilers.
 VERSIONS ?= trixie sid
 VERSION_PACKAGES = $(filter-out golang-go,$(TEST_PACKAGES)) dpkg kmod procps python3
@@ -288,6 +292,13 @@ bench-node: root ## how long the node role takes to make a machine a node, and t
 	@$(MAKE) --no-print-directory release
 	@$(CARGO) build --release -p podwire-tests --bin podwire-bench-node
 	@PODWIRE_BIN=$(abspath $(RELEASE_BIN)) PODWIRE_PLUGIN=$(abspath $(RELEASE_PLUGIN)) target/release/podwire-bench-node
+
+.PHONY: bench-move
+bench-move: root ## for how long a machine is not reached while its NIC is moved into br-ex, beside one transaction and one `ip -batch` with the same end state (two minutes)
+	@.ci/packages $(DEMO_PACKAGES) nftables
+	@$(MAKE) --no-print-directory release
+	@$(CARGO) build --release -p podwire-tests --bin podwire-bench-node
+	@PODWIRE_BIN=$(abspath $(RELEASE_BIN)) PODWIRE_PLUGIN=$(abspath $(RELEASE_PLUGIN)) target/release/podwire-bench-node move
 
 .PHONY: bench-host
 bench-host: root ## what 500 nodes and 10,000 services cost each node: memory and processor time of node role and agent, their requests to the API server (two minutes)

@@ -2,6 +2,10 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
+
+use crate::failure::OrFail;
+use crate::process::finish;
 
 /// The `podwire` binary: `$PODWIRE_BIN`, else the workspace's `target/debug/podwire`.
 #[track_caller]
@@ -57,6 +61,21 @@ fn find(variable: &str, default: &str) -> PathBuf {
         "no binary at {shown}: build it with `make build`, or set {variable} to its path"
     );
     path
+}
+
+/// A copy of a program in a directory, without what debuggers need: as it is shipped, and a tenth of
+/// what is to be packed.
+#[track_caller]
+pub fn stripped(program: &Path, directory: &Path) -> PathBuf {
+    let copy = directory.join(program.file_name().unwrap_or_default());
+    let mut command = Command::new("strip");
+    command
+        .arg("--strip-debug")
+        .arg("-o")
+        .args([&copy, program]);
+    let done = finish(command, b"", Duration::from_secs(60)).or_fail();
+    done.success("strip");
+    copy
 }
 
 /// Takes the tests' own variables, such as PODWIRE_BIN, from a command's environment: podwire would

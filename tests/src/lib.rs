@@ -66,7 +66,7 @@ mod words;
 pub use agent::{Agent, AgentOptions, CONFIG};
 pub use binaries::{
     agent_binary, conformance_binary, controller_binary, faulty_agent_binary, plugin_binary,
-    without_own_variables,
+    stripped, without_own_variables,
 };
 pub use datapath::{Datapath, datapath};
 pub use failure::{Failure, OrFail, Step, tail};

@@ -19,7 +19,7 @@ fn ends_well(demo: Command, shown: &[&str]) -> String {
 }
 
 fn ends_well_with(demo: Command, typed: &str, shown: &[&str]) -> String {
-    let finished = process::finish(demo, typed.as_bytes(), Duration::from_secs(60)).unwrap();
+    let finished = process::finish(demo, typed.as_bytes(), Duration::from_secs(100)).unwrap();
     let stdout = finished.success("podwire-demo");
     for words in shown {
         assert!(stdout.contains(words), "no {words} in:\n{stdout}");

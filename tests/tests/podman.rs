@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use podwire_tests::process::finish;
 use podwire_tests::runtime::{Podman, documented};
-use podwire_tests::{AgentOptions, Place, TestNode, agent_binary, links, plugin_binary, traffic};
+use podwire_tests::{
+    AgentOptions, Place, TestNode, agent_binary, links, plugin_binary, stripped, traffic,
+};
 
 fn address(place: &Place) -> IpAddr {
     links::first_address(place, "eth0")
@@ -39,7 +41,8 @@ fn containers_run_reach_each_other_and_leave_nothing() {
 fn the_image_is_the_same_in_each_build_and_runs() {
     let node = TestNode::with_ovs();
     let build = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/image/build");
-    let [agent, plugin] = [agent_binary(), plugin_binary()];
+    let work = tempfile::tempdir().unwrap();
+    let [agent, plugin] = [stripped(&agent_binary(), work.path()), plugin_binary()];
     let outputs = [(); 2].map(|()| tempfile::tempdir().unwrap());
     let [first, second] = outputs.each_ref().map(|output| {
         let mut command = Command::new(build);

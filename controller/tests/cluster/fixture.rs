@@ -105,8 +105,9 @@ impl Running {
     }
 }
 
+/// When a wait has failed: far more than any takes, on a machine that does much else too.
 pub(crate) fn soon() -> Instant {
-    Instant::now() + Duration::from_secs(30)
+    Instant::now() + Duration::from_secs(60)
 }
 
 /// Another client of the northbound database.

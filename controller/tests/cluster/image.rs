@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use podwire_tests::controller_binary;
 use podwire_tests::process::finish;
+use podwire_tests::{controller_binary, stripped};
 use serde_json::Value;
 
 use crate::rbac::manifest;
@@ -33,7 +33,7 @@ fn the_image_has_the_name_and_the_program_that_the_manifests_want() {
     let built = run(
         concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/image/build"),
         &[
-            &controller_binary(),
+            &stripped(&controller_binary(), work.path()),
             "".as_ref(),
             env!("CARGO_PKG_VERSION").as_ref(),
             work.path(),
