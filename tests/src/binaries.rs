@@ -63,8 +63,8 @@ fn find(variable: &str, default: &str) -> PathBuf {
     path
 }
 
-/// A copy of a program in a directory, without what debuggers need: as it is shipped, and a tenth of
-/// what is to be packed.
+/// A copy of a program in a directory, without what debuggers need: as it is shipped, and a tenth
+/// of what is to be packed.
 #[track_caller]
 pub fn stripped(program: &Path, directory: &Path) -> PathBuf {
     let copy = directory.join(program.file_name().unwrap_or_default());

@@ -16,8 +16,7 @@ const PROMISE: f64 = 1.5;
 const ROUTED: &str = "--ovn-remote tcp:203.0.113.6:6642";
 const BRIDGED: &str = "--profile bridged --ovn-remote tcp:203.0.113.6:6642";
 
-/// What is moved from one link to another, for `ip -batch`: the last line is the first that can be
-/// refused.
+/// What is moved from one link to another, for `ip -batch`.
 fn batch(from: &str, to: &str) -> String {
     format!(
         "address flush dev {from} scope global
@@ -27,8 +26,8 @@ address add 192.0.2.11/24 dev {to} noprefixroute
 address add 2001:db8::11/64 dev {to} noprefixroute nodad
 route replace 192.0.2.0/24 dev {to} proto kernel metric 100
 route replace default via 192.0.2.1 dev {to} metric 100
--6 route replace 2001:db8::/64 dev {to} proto kernel metric 100
--6 route replace default via 2001:db8::1 dev {to} metric 100
+route replace 2001:db8::/64 dev {to} proto kernel metric 100
+route replace ::/0 via 2001:db8::1 dev {to} metric 100
 "
     )
 }
@@ -69,8 +68,9 @@ pub(crate) fn measure() -> Result<(), Failure> {
         node.vsctl(&*there);
         batched(&into);
         least.push(stream.longest()?);
-        node.vsctl("del-br br-ex");
+        node.vsctl("del-port br-ex eth0");
         batched(&back);
+        node.vsctl("del-br br-ex");
         stream.longest()?;
     }
     drop(stream);
