@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::{Call, Error, Handles, READY_DEADLINE};
 use crate::config::{Mode, Wait};
 use crate::journal;
-use crate::ports::{ControllerError, PortError};
+use crate::ports::{BridgeMaker, ControllerError, PortError};
 
 /// How long STATUS waits for an answer of ovs-vswitchd; runtimes request STATUS as often as every
 /// 0.5 s.
@@ -74,7 +74,13 @@ impl Health {
         }
         // Without the bridge all pods' ports are gone; in OVN mode only ovn-controller restores
         // them.
-        let bridge_gone = matches!(ready, Err(PortError::NoBridge { ovn: true, .. }));
+        let bridge_gone = matches!(
+            ready,
+            Err(PortError::NoBridge {
+                maker: BridgeMaker::OvnController,
+                ..
+            })
+        );
         // The socket alone proves nothing: a stopped vswitchd keeps it.
         let switch = node.ports.switch_alive(ANSWER_DEADLINE).await;
         let controller = match node.config.ovn.wait {
