@@ -4,6 +4,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use super::on_bridge::OnBridge;
 use super::{Call, Error, Handles, READY_DEADLINE};
 use crate::config::{Mode, Wait};
 use crate::journal;
@@ -26,7 +27,19 @@ pub(super) async fn status(node: &Handles, call: &Call) -> Result<(), Error> {
         health.flows = health.flows_problem(node);
     }
     health.pass_over_southbound(node);
-    health.confirm()?;
+    if let Some(on_bridge) = OnBridge::of(node, &call.conf)?
+        && on_bridge.other_bridge().is_some()
+    {
+        health.leave_own_bridge_out();
+        health.confirm()?;
+        let there = on_bridge.ready(node, Duration::ZERO).await;
+        there.map_err(|error| Error::NotReady {
+            reasons: vec![error.to_string()],
+            degraded: false,
+        })?;
+    } else {
+        health.confirm()?;
+    }
     if let Some(plugin) = call.delegate(node)? {
         plugin.status().await?;
     }
@@ -127,6 +140,18 @@ impl Health {
                 "no new pod can be wired; the node stays ready for those that run"
             );
         }
+    }
+
+    /// Leaves out what an ADD on another bridge does not need: the node's own bridge, OVN,
+    /// annotations and subnets.
+    fn leave_own_bridge_out(&mut self) {
+        self.ports
+            .take_if(|problem| matches!(problem, PortError::NoBridge { .. }));
+        self.controller = None;
+        self.flows = None;
+        self.sources.clear();
+        self.subnets = None;
+        self.degraded = self.switch.is_some();
     }
 
     /// Why a living switch accepts no flows; `switch` reports a dead one.
