@@ -184,6 +184,11 @@ fn mac_of(pod: &Pod<'_>) -> Vec<u8> {
 
 /// Who has 192.0.2.2? Tell 192.0.2.9; with a VLAN tag or none.
 fn arp_request(from: &Pod<'_>, vlan: Option<u16>) -> Vec<u8> {
+    arp_request_of(from, 9, vlan)
+}
+
+/// The same, told to another address of 192.0.2.0/24.
+fn arp_request_of(from: &Pod<'_>, sender: u8, vlan: Option<u16>) -> Vec<u8> {
     let mac = mac_of(from);
     let mut frame = [&[0xff; 6], mac.as_slice()].concat();
     if let Some(vlan) = vlan {
@@ -192,7 +197,7 @@ fn arp_request(from: &Pod<'_>, vlan: Option<u16>) -> Vec<u8> {
     }
     frame.extend([0x08, 0x06, 0, 1, 8, 0, 6, 4, 0, 1]);
     frame.extend(&mac);
-    frame.extend([192, 0, 2, 9]);
+    frame.extend([192, 0, 2, sender]);
     frame.extend([0; 6]);
     frame.extend([192, 0, 2, 2]);
     // The smallest frame of Ethernet, so that nothing on the way fills it up.
@@ -271,6 +276,31 @@ fn mac_mtu_and_ofport_are_those_that_were_asked_for() {
         (&inside["name"], &inside["mac"]),
         (&json!("net1"), &json!("02:00:00:00:00:07"))
     );
+
+    // CNI_ARGS come before args.cni, as with ovs-cni.
+    let mut named = node.pod("named");
+    named.interface = "net1".into();
+    let conf = on(
+        "br1",
+        json!({"args": {"cni": {"mac": "02:00:00:00:00:01"}}}),
+    )
+    .to_string();
+    let with = |mac: &str| {
+        let arguments = format!("IgnoreUnknown=1;mac={mac};OvnPort=lp");
+        named.exec_with("ADD", conf.as_bytes(), &[("CNI_ARGS", Some(&arguments))])
+    };
+    error(
+        &with("03:00:00:00:00:08"),
+        4,
+        &["CNI_ARGS", "03:00:00:00:00:08"],
+    );
+    with("02:00:00:00:00:08").success();
+    assert_eq!(
+        links::find(named.place(), "net1").unwrap().mac,
+        "02:00:00:00:00:08"
+    );
+    let iface_id = node.external_id(&named.container, "net1", "iface-id");
+    assert_eq!(iface_id.as_deref(), Some("lp"));
 
     // Without an MTU it is Ethernet's, and not that of the node's own network.
     let (plain, _) = attached(&node, "db", &on("br1", json!({})));
@@ -392,6 +422,51 @@ fn a_lost_database_and_a_bridge_that_comes_back_have_every_port_again_where_it_w
     }
     drop(agent);
     assert_no_ports(&node, &["br1", "br2"]);
+}
+
+#[test]
+fn the_agents_own_bridge_may_be_named_too_in_plain_mode() {
+    let node = TestNode::with_ovs();
+    let agent = node.start_agent(&AgentOptions::default());
+    let conf = |number: u8| {
+        let conf = on(
+            "br-int",
+            json!({"vlan": 100, "ofport_request": 300 + u16::from(number)}),
+        );
+        with_address(conf, &format!("192.0.2.{number}/24"))
+    };
+    let (web, result) = attached(&node, "web", &conf(1));
+    let (db, _) = attached(&node, "db", &conf(2));
+    let untagged = with_address(on("br-int", json!({})), "192.0.2.3/24");
+    let (_all, _) = attached(&node, "all", &untagged);
+    traffic::ping(web.place(), address("192.0.2.2"), 1).unwrap();
+    let seen = || {
+        let row = node.await_ofport_of(&web.container);
+        (
+            bridge_of(&node, &web),
+            vlan_of(&node, &web),
+            row["ofport"].clone(),
+        )
+    };
+    let before = seen();
+    assert_eq!((before.0.as_str(), &before.2), ("br-int", &json!(301)));
+    // Port security is the node's: a sender's address is its own.
+    let heard = Capture::on(db.place(), "net1").unwrap();
+    let frames = [9, 1].map(|sender| arp_request_of(&web, sender, None));
+    frames::send(web.place(), "net1", &frames).unwrap();
+    let before_own = heard.until(|frame| frame == frames[1]).unwrap();
+    assert!(
+        !before_own.contains(&frames[0]),
+        "a forged sender was heard"
+    );
+
+    node.lose_database();
+    node.stop_vswitchd();
+    node.start_ovsdb_server();
+    node.start_vswitchd();
+    assert_eq!(seen(), before);
+    web.exec("CHECK", &with_prev(&conf(1), &result)).success();
+    drop(agent);
 }
 
 #[test]

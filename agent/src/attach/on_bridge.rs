@@ -5,12 +5,13 @@
 use std::path::Path;
 use std::time::Duration;
 
-use podwire_cni::spec::{self, ErrorCode, NetConf, SpecError};
+use macaddr::MacAddr6;
+use podwire_cni::spec::{self, ErrorCode, SpecError};
 
 use super::assignment::{Assignment, requested};
 use super::call::Add;
 use super::undo::Undo;
-use super::{Error, Handles};
+use super::{Call, Error, Handles};
 use crate::config::Mode;
 use crate::plan::SwitchPort;
 use crate::ports::{ATTACH, AddedPort};
@@ -28,29 +29,32 @@ pub(super) struct OnBridge {
 }
 
 impl OnBridge {
-    /// Where a configuration wants its port; None for the node's own networks.
+    /// Where a call wants its port; None for the node's own networks.
     ///
     /// # Errors
     /// The member that can't be served on this node.
-    pub(super) fn of(node: &Handles, conf: &NetConf) -> Result<Option<Self>, Error> {
+    pub(super) fn of(node: &Handles, call: &Call) -> Result<Option<Self>, Error> {
+        let conf = &call.conf;
         let Some(asked) = &conf.on_bridge else {
             return Ok(None);
         };
+        let ovn_port = argument(call, "ovnPort").or(conf.args.ovn_port.as_deref());
         confirm_socket(asked.socket_file.as_deref(), &node.config.ovsdb)?;
         let own = &node.config.bridge;
         let is_ovn = node.config.ovn.mode == Mode::Ovn;
         let bridge = match &asked.bridge {
             Some(bridge) => bridge,
-            None if is_ovn => own,
+            None if is_ovn && ovn_port.is_some() => own,
             None => {
                 return Err(refused(
-                    "bridge is missing: args.cni.ovnPort alone is enough only on a node with OVN"
+                    "bridge is missing; it may be left out on a node with OVN, with \
+                     args.cni.ovnPort"
                         .to_owned(),
                 ));
             }
         };
         if is_ovn && bridge == own {
-            return of_ovn(own, asked).map(Some);
+            return of_ovn(own, asked, ovn_port).map(Some);
         }
         let is_elsewhere = bridge != own;
         if is_elsewhere && conf.port_security == Some(true) {
@@ -65,7 +69,7 @@ impl OnBridge {
                 vlan: Some(asked.vlan.clone()),
                 ofport_request: asked.ofport_request,
             },
-            logical_port: asked.ovn_port.clone(),
+            logical_port: ovn_port.map(str::to_owned),
         }))
     }
 
@@ -156,7 +160,9 @@ impl Add<'_> {
                 from_annotation: false,
             },
         };
+        let mac = argument(self.call, "mac").map(chosen_mac).transpose()?;
         for interface in &mut assigned.interfaces {
+            interface.mac = mac.or(interface.mac);
             let usual = on_bridge.other_bridge().map(|_| USUAL_MTU);
             interface.mtu = interface.mtu.or(usual);
             interface.switch_port = on_bridge.switch_port.clone();
@@ -167,8 +173,12 @@ impl Add<'_> {
 }
 
 /// A port of OVN's own bridge, which is what its logical port says.
-fn of_ovn(own: &str, asked: &spec::OnBridge) -> Result<OnBridge, Error> {
-    if asked.ovn_port.is_none() {
+fn of_ovn(
+    own: &str,
+    asked: &spec::OnBridge,
+    logical_port: Option<&str>,
+) -> Result<OnBridge, Error> {
+    if logical_port.is_none() {
         return Err(refused(format!(
             "bridge: {own} is OVN's own, on which a port without a logical port gets no packets; \
              name another bridge, or the logical port in args.cni.ovnPort"
@@ -186,8 +196,24 @@ fn of_ovn(own: &str, asked: &spec::OnBridge) -> Result<OnBridge, Error> {
     }
     Ok(OnBridge {
         switch_port: SwitchPort::default(),
-        logical_port: asked.ovn_port.clone(),
+        logical_port: logical_port.map(str::to_owned),
     })
+}
+
+/// One of ovs-cni's arguments in CNI_ARGS, in any case.
+fn argument<'a>(call: &'a Call, name: &str) -> Option<&'a str> {
+    let mut all = call.args.iter();
+    let named = all.find(|(key, value)| key.eq_ignore_ascii_case(name) && !value.is_empty());
+    named.map(|(_, value)| value)
+}
+
+fn chosen_mac(text: &str) -> Result<MacAddr6, Error> {
+    let mac = text.parse().ok();
+    mac.filter(|mac: &MacAddr6| !mac.is_multicast() && !mac.is_nil())
+        .ok_or_else(|| {
+            let text = format!("CNI_ARGS: MAC={text} is not a unicast Ethernet address");
+            Error::Request(SpecError::new(ErrorCode::INVALID_ENVIRONMENT, text))
+        })
 }
 
 /// A configuration for another switch than the agent's must not be served by this one.

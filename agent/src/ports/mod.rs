@@ -27,7 +27,7 @@ use podwire_ovs::client::{Client, ClientConfig, Remote, State, Version};
 use podwire_ovs::replica::Db;
 use podwire_ovs::transact::Transaction;
 use podwire_ovs::value::Uuid;
-use podwire_ovs::vswitch::{self, PortRows, PortSpec};
+use podwire_ovs::vswitch::{self, Interface, PortRows, PortSpec};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -387,7 +387,7 @@ impl Ports {
                         && record.external_ids.get(ids::SANDBOX) != written.get(ids::SANDBOX);
                     (is_other && is_known) || ((is_other || pod.is_none()) && is_anybodys)
                 };
-                let mut bearers = db.interfaces_with(&port.plan.iface_id);
+                let mut bearers = bearers(db, port);
                 let foreign =
                     bearers.find_map(|it| Some(PortRecord::read(db, it)).filter(is_foreign));
                 if let Some(foreign) = foreign {
@@ -479,9 +479,16 @@ fn first_name(records: &[PortRecord]) -> String {
     first.map(|record| record.name.clone()).unwrap_or_default()
 }
 
-/// The rows that a new port replaces: those with its iface-id.
+/// The rows that a new port replaces: those with its iface-id on its bridge.
 fn replaced_by(db: &Db, port: &NewPort<'_>) -> Vec<PortRecord> {
-    db.interfaces_with(&port.plan.iface_id)
-        .map(|it| PortRecord::read(db, it))
-        .collect()
+    let bearers = bearers(db, port);
+    bearers.map(|it| PortRecord::read(db, it)).collect()
+}
+
+/// The interfaces with a port's iface-id, where it goes: on another bridge the same name is another
+/// port's, and nobody may keep a pod from its own by choosing it there.
+fn bearers<'a>(db: &'a Db, port: &NewPort<'_>) -> impl Iterator<Item = Interface<'a>> {
+    let bridge = port.plan.switch_port.bridge.clone();
+    let all = db.interfaces_with(&port.plan.iface_id);
+    all.filter(move |it| it.external_id(ids::BRIDGE) == bridge.as_deref())
 }

@@ -27,13 +27,14 @@ pub(super) async fn restore_all(node: &Handles) {
         .collect();
     // Of two sandboxes of one pod, the newer has the port; the older one then finds it taken.
     living.sort_by_key(|entry| std::cmp::Reverse(entry.since));
-    let mut newest: HashMap<&str, usize> = HashMap::new();
+    let mut newest: HashMap<(&str, Option<&String>), usize> = HashMap::new();
     let (mut first, mut later) = (Vec::new(), Vec::new());
     for (number, entry) in living.iter().enumerate() {
         let mut is_newest = true;
         for port in &entry.ports {
             if let Some(id) = port.external_ids.get(ids::IFACE_ID) {
-                is_newest &= *newest.entry(id).or_insert(number) == number;
+                let at = (id.as_str(), port.external_ids.get(ids::BRIDGE));
+                is_newest &= *newest.entry(at).or_insert(number) == number;
             }
         }
         if is_newest { &mut first } else { &mut later }.push(entry);

@@ -5,7 +5,6 @@ use std::str::FromStr;
 
 use serde_json::Value;
 
-use super::CniArgs;
 use crate::env::is_valid_ifname;
 use crate::spec::FieldError;
 use crate::spec::fields::Fields;
@@ -21,14 +20,12 @@ const LAST_OFPORT: u16 = 65_279;
 /// Where the port of an attachment is, by ovs-cni's members.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct OnBridge {
-    /// `bridge`; absent only with `ovn_port`.
+    /// `bridge`; absent for a logical port of OVN.
     pub bridge: Option<String>,
     /// `vlan` and `trunk`.
     pub vlan: Vlan,
     /// `ofport_request`; 0 in the configuration is none.
     pub ofport_request: Option<u16>,
-    /// `args.cni.ovnPort`: the logical port of OVN.
-    pub ovn_port: Option<String>,
     /// `socket_file`: the path of Open vSwitch's database.
     pub socket_file: Option<String>,
 }
@@ -148,11 +145,7 @@ impl FromStr for Vlans {
 }
 
 /// The members of a configuration; None if it has none of them.
-pub(super) fn read(
-    fields: &mut Fields,
-    plugin_type: &str,
-    args: &CniArgs,
-) -> Result<Option<OnBridge>, FieldError> {
+pub(super) fn read(fields: &mut Fields, plugin_type: &str) -> Result<Option<OnBridge>, FieldError> {
     let link = "a bridge's name: 1 to 15 characters without '/', ':', '%' and white space";
     let bridge = fields.parsed("bridge", link, |text| {
         is_valid_ifname(text).then(|| text.to_owned())
@@ -175,10 +168,6 @@ pub(super) fn read(
     }
     // It would have the agent, which is root, read a file that a configuration names.
     fields.string("configuration_path")?;
-    let ovn_port = args.ovn_port.clone();
-    if bridge.is_none() && ovn_port.is_none() {
-        return Err(fields.missing("bridge"));
-    }
     Ok(Some(OnBridge {
         bridge,
         vlan: Vlan {
@@ -186,7 +175,6 @@ pub(super) fn read(
             trunks: Vlans::of(trunks.into_iter().flatten()),
         },
         ofport_request,
-        ovn_port,
         socket_file,
     }))
 }

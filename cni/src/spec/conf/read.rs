@@ -40,14 +40,13 @@ pub(super) fn conf(bytes: &[u8], on_fault: Faults) -> Result<NetConf, ConfError>
         .ok_or_else(|| fields.missing("type"))?;
 
     let mut faults = FaultList::of(on_fault);
-    let args = faults.resolve(cni_args(&mut fields))?;
     Ok(NetConf {
         cni_version,
         name,
-        on_bridge: faults.resolve(on_bridge::read(&mut fields, &plugin_type, &args))?,
+        on_bridge: faults.resolve(on_bridge::read(&mut fields, &plugin_type))?,
         plugin_type,
         runtime: faults.resolve(runtime_config(&mut fields))?,
-        args,
+        args: faults.resolve(cni_args(&mut fields))?,
         ipam: faults.resolve(ipam(&mut fields))?,
         mtu: faults.resolve(mtu(&mut fields))?,
         dns: faults.resolve(Dns::read(&mut fields))?,

@@ -504,7 +504,7 @@ fn what_ovs_cni_has_and_podwire_has_not_is_refused_by_name_or_has_no_effect() {
 }
 
 #[test]
-fn a_configuration_of_ovs_cni_needs_a_bridge_or_a_logical_port_and_no_version() {
+fn a_configuration_of_ovs_cni_needs_no_bridge_for_a_logical_port_and_no_version() {
     let parse = |conf: Value| NetConf::parse(conf.to_string().as_bytes());
     let of = |extra: Value| {
         let mut conf = json!({"name": "mynet", "type": "ovs"});
@@ -513,16 +513,9 @@ fn a_configuration_of_ovs_cni_needs_a_bridge_or_a_logical_port_and_no_version() 
         }
         parse(conf)
     };
-    assert_eq!(
-        of(json!({})).unwrap_err().to_string(),
-        "network configuration: bridge is missing"
-    );
     let conf = of(json!({"args": {"cni": {"OvnPort": "lp", "MAC": "02:00:00:00:00:07"}}})).unwrap();
-    let on_bridge = conf.on_bridge.as_ref().unwrap();
-    assert_eq!(
-        (&on_bridge.bridge, on_bridge.ovn_port.as_deref()),
-        (&None, Some("lp"))
-    );
+    assert_eq!(conf.on_bridge.as_ref().unwrap().bridge, None);
+    assert_eq!(conf.args.ovn_port.as_deref(), Some("lp"));
     assert_eq!(conf.requested_mac(), "02:00:00:00:00:07".parse().ok());
     assert_eq!(conf.cni_version, CniVersion::V0_3_1);
     let of_podwire = parse(json!({"name": "n", "type": "podwire-cni", "bridge": "br1"}));
