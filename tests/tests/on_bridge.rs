@@ -351,9 +351,17 @@ fn check_names_an_altered_vlan_and_a_port_on_another_bridge() {
         let fix = find_fix(&told).unwrap_or_else(|| panic!("no fix in {told}"));
         node.run("sh", ["-c", &fix]);
         pod.exec("CHECK", &checked).success();
-        node.vsctl(format!("del-port br1 {port} -- add-port br2 {port}"));
+        let row = node.vsctl(format!("get port {port} _uuid"));
+        let row = row.trim();
+        node.vsctl(format!(
+            "remove bridge br1 ports {row} -- add bridge br2 ports {row}"
+        ));
+        error(
+            &pod.exec("CHECK", &checked),
+            103,
+            &[&port, "on br2, not on br1"],
+        );
         pod.exec("DEL", &conf).success();
-        node.vsctl(format!("--if-exists del-port {port}"));
     }
 }
 

@@ -126,7 +126,7 @@ fn every_example_is_added_checked_and_removed() {
         assert_eq!(bridge.trim(), conf["bridge"], "{name}");
         let link = links::find(pod.place(), "net1").unwrap();
         let mtu = conf["mtu"].as_u64().unwrap_or(1500);
-        assert_eq!(u64::from(link.mtu), mtu, "{name}");
+        assert_eq!(link.mtu, mtu, "{name}");
         // A runtime checks from 0.4.0 on.
         if conf["cniVersion"].is_string() {
             call(&pod, "CHECK", &conf, Some(&result));
