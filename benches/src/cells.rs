@@ -97,6 +97,19 @@ impl Extent {
         }
     }
 
+    /// One at a time without addresses, on a bridge that the configuration names: the node's own,
+    /// or another beside it.
+    pub fn bridges(self) -> Cell {
+        Cell {
+            name: "bridges",
+            title: "on the node's own bridge and on a second one, one at a time",
+            threads: 1,
+            pods: 1,
+            rounds: self.pick(20, 120),
+            keeps_flows: false,
+        }
+    }
+
     /// One at a time until OVN has installed the port.
     pub fn ovn(self) -> Cell {
         Cell {

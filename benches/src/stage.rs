@@ -150,6 +150,9 @@ pub fn run(order: &Order, progress: &mut dyn FnMut(&str)) -> Result<Report, Erro
     if order.wants("dual") {
         cells.push(stage.dual(&everyone(1, 4)[..3], progress)?);
     }
+    if order.wants("bridges") {
+        cells.push(stage.bridges(progress)?);
+    }
     let with_ovn: Vec<Cell> = [extent.ovn(), extent.ovn_eight()]
         .into_iter()
         .filter(|situation| order.wants(situation.name))
@@ -293,6 +296,26 @@ impl Stage<'_> {
             cell: situation,
             measured,
         })
+    }
+
+    /// The same ADD on the node's own bridge and on a second one, in turn.
+    fn bridges(&mut self, progress: &mut dyn FnMut(&str)) -> Result<CellReport, Error> {
+        const SECOND: &str = "br-second";
+        let own = self
+            .node
+            .vsctl(format!("get bridge {BRIDGE} datapath_type"));
+        let datapath = own.trim();
+        self.node.vsctl(format!(
+            "add-br {SECOND} -- set bridge {SECOND} datapath_type={datapath}"
+        ));
+        let on = |name, bridge| Ok::<_, Error>(Podwire::new(self.agent)?.on(name, bridge));
+        let subjects = [on("first bridge", BRIDGE)?, on("second bridge", SECOND)?];
+        let entrants = subjects
+            .each_ref()
+            .map(|subject| Entrant { subject, every: 1 });
+        let measured = self.measure(self.order.extent.bridges(), &entrants, progress);
+        self.node.vsctl(format!("del-br {SECOND}"));
+        measured
     }
 
     /// Measures the three ways of sending the floor's messages in turn, and takes the fastest.

@@ -12,8 +12,8 @@ mod version;
 
 pub use command::Command;
 pub use conf::{
-    Attachment, Bandwidth, CniArgs, ConfError, IpamConf, NetConf, Preamble, RequestedIp,
-    RuntimeConfig,
+    Attachment, Bandwidth, CniArgs, ConfError, IpamConf, NetConf, OVS_CNI, OnBridge, Preamble,
+    RequestedIp, RuntimeConfig, Vlan, Vlans,
 };
 pub use error::{ErrorCode, SpecError};
 pub use fields::{FieldError, MAX_NAME, is_valid_name};

@@ -48,6 +48,44 @@ fn pods_reach_each_other_through_the_kernel_with_all_offloads_on() {
     node.leftovers().assert_none();
 }
 
+/// Links of type vlan are not in every kernel; the machine of make test-kernel has them.
+#[test]
+#[ignore = "wants links of type vlan: make test-kernel"]
+fn a_trunk_pod_reaches_access_pods_by_its_vlan_links() {
+    let node = TestNode::with_ovs();
+    node.vsctl("add-br br1 -- set bridge br1 datapath_type=system");
+    let _agent = node.start_agent(&AgentOptions::default());
+    let attached = |name: &str, more: serde_json::Value| {
+        let mut conf = json!({
+            "cniVersion": "1.0.0", "name": "storage", "type": "podwire-cni", "bridge": "br1",
+        });
+        for (member, value) in more.as_object().unwrap() {
+            conf[member] = value.clone();
+        }
+        let pod = node.pod(name);
+        pod.exec("ADD", &conf).success();
+        pod
+    };
+    let trunk = attached("trunk", json!({"trunk": [{"minID": 101, "maxID": 102}]}));
+    for (vlan, subnet) in [(101, "192.0.2"), (102, "198.51.100"), (103, "203.0.113")] {
+        let access = attached(&format!("access{vlan}"), json!({ "vlan": vlan }));
+        access.run("ip", format!("addr add {subnet}.2/24 dev eth0"));
+        let link = format!("eth0.{vlan}");
+        trunk.run(
+            "ip",
+            format!("link add link eth0 name {link} type vlan id {vlan}"),
+        );
+        trunk.run("ip", format!("addr add {subnet}.1/24 dev {link}"));
+        trunk.run("ip", format!("link set {link} up"));
+        let target = address(&format!("{subnet}.2"));
+        let pinged = traffic::ping(trunk.place(), target, 2);
+        assert_eq!(pinged.is_ok(), vlan != 103, "VLAN {vlan}: {pinged:?}");
+        if pinged.is_ok() {
+            traffic::tcp_echo(trunk.place(), access.place(), target, 1 << 20).unwrap();
+        }
+    }
+}
+
 #[test]
 #[ignore = "wants the kernel's datapath: make test-kernel"]
 fn a_pods_limits_are_applied_by_the_kernel_and_go_with_it() {

@@ -10,6 +10,7 @@ use podwire_netns::{Attaching, HostEnd, Netns, PodEnd};
 use super::call::Add;
 use super::deadline::Deadline;
 use super::metadata::PodMetadata;
+use super::on_bridge::OnBridge;
 use super::removal::remove;
 use super::turns::Cancel;
 use super::undo::{Done, Undo};
@@ -26,10 +27,12 @@ pub(super) async fn add(
     cancel: &Arc<Cancel>,
     trace: &mut Trace,
 ) -> Result<String, Error> {
+    let on_bridge = OnBridge::of(node, call)?;
     let add = Add {
         node,
         call,
         cancel,
+        on_bridge: on_bridge.as_ref(),
         deadline: Deadline::after(node.live.borrow().add_timeout),
     };
     let prev_result = call
@@ -70,7 +73,9 @@ impl Add<'_> {
         let planning = self.planned(&pod, undo);
         let (planned, dns) = trace.step("plan and addresses", planning).await?;
         self.cancel.check()?;
-        let addresses = planned.iter().flat_map(|port| &port.link.addresses);
+        // On another bridge, the same address is another pod's.
+        let own = planned.iter().filter(|port| !port.is_elsewhere());
+        let addresses = own.flat_map(|port| &port.link.addresses);
         let addresses = addresses.map(IpNet::addr);
         self.node.connections.hurry(addresses.clone());
         let noting = self.note_plan(netns, &planned, undo);
@@ -100,9 +105,15 @@ impl Add<'_> {
         let waiting = self.node.metrics.wait(WaitFor::Ready);
         let patience = || self.deadline.left().min(READY_DEADLINE);
         self.node.settled_within(patience()).await?;
-        self.node.ports.ready(patience()).await?;
+        match self.on_bridge {
+            Some(on_bridge) => on_bridge.ready(self.node, patience()).await?,
+            None => self.node.ports.ready(patience()).await?,
+        }
         drop(waiting);
         self.clear_leftovers(netns).await?;
+        if let Some(on_bridge) = self.on_bridge {
+            on_bridge.refuse_taken_ofport(self.node, &self.call.key.ifname)?;
+        }
         fault_point!("add-begun");
         Ok(())
     }

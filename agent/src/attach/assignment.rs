@@ -36,6 +36,9 @@ impl Add<'_> {
         pod: &PodMetadata,
         undo: &mut Undo,
     ) -> Result<Assignment, Error> {
+        if let Some(on_bridge) = self.on_bridge {
+            return self.assign_on(on_bridge, undo).await;
+        }
         let settings = Settings::parse(&pod.annotations)?;
         let mut assigned = self.source_of(pod, undo).await?;
         for interface in &mut assigned.interfaces {
@@ -133,7 +136,7 @@ impl Add<'_> {
         })
     }
 
-    async fn delegated(
+    pub(super) async fn delegated(
         &self,
         mut plugin: Delegate<'_>,
         undo: &mut Undo,
@@ -249,7 +252,7 @@ impl Add<'_> {
 }
 
 /// An interface with the configuration's settings, without addresses.
-fn requested(conf: &NetConf) -> InterfaceSpec {
+pub(super) fn requested(conf: &NetConf) -> InterfaceSpec {
     InterfaceSpec {
         mac: conf.requested_mac(),
         mtu: conf.mtu,

@@ -10,6 +10,7 @@ use podwire_cni::wire;
 
 use super::Handles;
 use super::deadline::Deadline;
+use super::on_bridge::OnBridge;
 use super::turns::Cancel;
 use crate::ipam::Owner;
 use crate::ipam::delegate::{self, Delegate, DelegateError, Remarks};
@@ -50,6 +51,8 @@ pub(super) struct Add<'a> {
     pub(super) node: &'a Handles,
     pub(super) call: &'a Call,
     pub(super) cancel: &'a Arc<Cancel>,
+    /// Where the port goes, if the configuration says so.
+    pub(super) on_bridge: Option<&'a OnBridge>,
     pub(super) deadline: Deadline,
 }
 

@@ -12,14 +12,14 @@ mod pod;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use podwire_cni::spec::{CniResult, Interface};
+use podwire_cni::spec::{CniResult, Interface, Vlan};
 use podwire_netns::{LinkState, Netns, Observed};
 use serde::{Deserialize, Serialize};
 
 use super::{Call, Error, Handles, READY_DEADLINE};
 use crate::journal::{Entry, EntryPort};
 use crate::observe::Trace;
-use crate::plan::{ids, mac_text};
+use crate::plan::{SwitchPort, ids, mac_text};
 use crate::ports::PortRecord;
 
 pub use fault::Fault;
@@ -187,7 +187,8 @@ pub(crate) fn row_differences(
     let name = &record.name;
     let iface_id = |ids: &BTreeMap<String, String>| ids.get(ids::IFACE_ID).cloned();
     let mut found = Vec::new();
-    if let Some(given) = made_port(record, made).and_then(|port| iface_id(&port.external_ids)) {
+    let made_port = made_port(record, made);
+    if let Some(given) = made_port.and_then(|port| iface_id(&port.external_ids)) {
         let now = iface_id(&record.external_ids).unwrap_or_default();
         if now != given {
             found.push(Difference::with_fix(
@@ -197,6 +198,11 @@ pub(crate) fn row_differences(
             ));
         }
     }
+    let switch_port = match made_port {
+        Some(port) => SwitchPort::of_row(|id| port.external_ids.get(id).map(String::as_str)),
+        None => record.switch_port.clone(),
+    };
+    let bridge = switch_port.bridge.as_deref().unwrap_or(bridge);
     if record.bridge.as_deref() != Some(bridge) {
         let on = record.bridge.as_deref().unwrap_or("no bridge");
         found.push(Difference::new(
@@ -204,13 +210,7 @@ pub(crate) fn row_differences(
             format!("port {name} is on {on}, not on {bridge}"),
         ));
     }
-    if let Some(vlan) = &record.vlan {
-        found.push(Difference::with_fix(
-            Fault::InVlan,
-            format!("port {name} has {vlan}: its packets are in a VLAN of their own"),
-            format!("ovs-vsctl clear port {name} tag trunks vlan_mode"),
-        ));
-    }
+    found.extend(vlan_difference(record, switch_port.vlan.as_ref()));
     if let Some(error) = &record.error {
         found.push(Difference::new(
             Fault::PortError,
@@ -223,6 +223,32 @@ pub(crate) fn row_differences(
         ));
     }
     found
+}
+
+/// The VLAN columns of the row, compared with those that it was created with.
+fn vlan_difference(record: &PortRecord, created: Option<&Vlan>) -> Option<Difference> {
+    let (name, wanted) = (&record.name, created.map(Vlan::to_string));
+    if record.vlan == wanted {
+        return None;
+    }
+    let mut fix = format!("ovs-vsctl clear port {name} tag trunks vlan_mode");
+    let Some(created) = created else {
+        let vlan = record.vlan.as_deref().unwrap_or_default();
+        let what = format!("port {name} has {vlan}: its packets are in a VLAN of their own");
+        return Some(Difference::with_fix(Fault::InVlan, what, fix));
+    };
+    let has = record.vlan.as_deref().unwrap_or("no VLAN columns");
+    let wanted = wanted.unwrap_or_default();
+    let what = format!("port {name} has {has}, but was created with {wanted}");
+    fix.push_str(&format!(" -- set port {name} vlan_mode={}", created.mode()));
+    if let Some(tag) = created.tag {
+        fix.push_str(&format!(" tag={tag}"));
+    }
+    if !created.trunks.is_empty() {
+        let trunks: Vec<String> = created.trunks.iter().map(|it| it.to_string()).collect();
+        fix.push_str(&format!(" trunks={}", trunks.join(",")));
+    }
+    Some(Difference::with_fix(Fault::InVlan, what, fix))
 }
 
 #[cfg(test)]

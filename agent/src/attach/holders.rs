@@ -114,7 +114,7 @@ impl Add<'_> {
     /// attachment definition's network) may have been on another node.
     fn has_history(&self, port: &PortPlan) -> bool {
         let is_ours = self.node.config.ovn.mode == Mode::Plain && self.call.conf.ipam.is_none();
-        is_ours && !port.has_definition()
+        is_ours && !port.has_definition() && !port.is_elsewhere()
     }
 }
 

@@ -49,7 +49,7 @@ impl Add<'_> {
         let wanted = pods::wanted(&network);
         let question = question(call, &wanted);
         let attached = self.attached_to(&call.key.container_id);
-        if call.conf.ipam.is_some() {
+        if call.conf.ipam.is_some() || self.on_bridge.is_some() {
             return Ok(PodMetadata {
                 annotations: self.node.sources.glance(&question),
                 network,

@@ -20,6 +20,7 @@ mod lines;
 mod links;
 mod metadata;
 mod notice;
+mod on_bridge;
 mod planned;
 mod queue;
 mod reading;

@@ -29,7 +29,10 @@ impl Add<'_> {
         let node = NodeFacts {
             quiet_pods: of_network.unwrap_or(self.node.config.quiet_pods),
             has_routers: of_network == Some(false),
-            ..self.node.ports.node_facts(self.node.default_mtu())?
+            ..self
+                .node
+                .ports
+                .node_facts(self.other_bridge(), self.node.default_mtu())?
         };
         let planned = plan::plan(&pod.subject(self.call), &interfaces, &node);
         let mut planned = planned.map_err(|source| Error::Plan {
@@ -79,7 +82,8 @@ impl Add<'_> {
     fn entry(&self, netns: &Netns, planned: &[PortPlan]) -> journal::Entry {
         let call = self.call;
         let pod = call.pod.as_ref().map(ToString::to_string);
-        let bridge = self.node.config.bridge.clone();
+        let bridge = self.other_bridge().unwrap_or(&self.node.config.bridge);
+        let bridge = bridge.to_owned();
         let mut entry =
             journal::Entry::new(call.key.clone(), pod, call.invocation.netns.clone(), bridge);
         let id = netns.id();

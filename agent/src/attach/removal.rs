@@ -58,9 +58,9 @@ pub(super) async fn delegated_del(node: &Handles, call: &Call) -> Result<(), Err
     }
 }
 
-/// The addresses of a port, from its external_ids.
+/// The addresses of a port on the node's own bridge, from its external_ids.
 pub(super) fn addresses(external_ids: &BTreeMap<String, String>) -> impl Iterator<Item = IpAddr> {
-    ports::addresses(external_ids).map(|net| net.addr())
+    ports::own_addresses(external_ids).map(|net| net.addr())
 }
 
 /// A removal in progress.

@@ -15,6 +15,9 @@ impl Add<'_> {
     /// decides, or else the node. With OVN, somebody may want a router or a DHCP server on the
     /// network of a definition; addresses there are up to the logical port.
     fn is_secured(&self, port: &PortPlan) -> bool {
+        if port.is_elsewhere() {
+            return false;
+        }
         let node = &self.node.config;
         let by_default = node.ovn.mode == Mode::Plain || !port.has_definition();
         let asked = self.call.conf.port_security;
@@ -26,6 +29,7 @@ impl Add<'_> {
         let mode = self.node.config.ovn.mode;
         for port in planned {
             let value = match self.call.conf.port_security {
+                _ if port.is_elsewhere() => "off",
                 Some(true) => "on",
                 Some(false) => "off",
                 None if mode == Mode::Ovn && port.has_definition() => "off",

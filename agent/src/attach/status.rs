@@ -4,10 +4,11 @@
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use super::on_bridge::OnBridge;
 use super::{Call, Error, Handles, READY_DEADLINE};
 use crate::config::{Mode, Wait};
 use crate::journal;
-use crate::ports::{ControllerError, PortError};
+use crate::ports::{BridgeMaker, ControllerError, PortError};
 
 /// How long STATUS waits for an answer of ovs-vswitchd; runtimes request STATUS as often as every
 /// 0.5 s.
@@ -26,7 +27,19 @@ pub(super) async fn status(node: &Handles, call: &Call) -> Result<(), Error> {
         health.flows = health.flows_problem(node);
     }
     health.pass_over_southbound(node);
-    health.confirm()?;
+    if let Some(on_bridge) = OnBridge::of(node, call)?
+        && on_bridge.other_bridge().is_some()
+    {
+        health.leave_own_bridge_out();
+        health.confirm()?;
+        let there = on_bridge.ready(node, Duration::ZERO).await;
+        there.map_err(|error| Error::NotReady {
+            reasons: vec![error.to_string()],
+            degraded: false,
+        })?;
+    } else {
+        health.confirm()?;
+    }
     if let Some(plugin) = call.delegate(node)? {
         plugin.status().await?;
     }
@@ -74,7 +87,13 @@ impl Health {
         }
         // Without the bridge all pods' ports are gone; in OVN mode only ovn-controller restores
         // them.
-        let bridge_gone = matches!(ready, Err(PortError::NoBridge { ovn: true, .. }));
+        let bridge_gone = matches!(
+            ready,
+            Err(PortError::NoBridge {
+                maker: BridgeMaker::OvnController,
+                ..
+            })
+        );
         // The socket alone proves nothing: a stopped vswitchd keeps it.
         let switch = node.ports.switch_alive(ANSWER_DEADLINE).await;
         let controller = match node.config.ovn.wait {
@@ -121,6 +140,18 @@ impl Health {
                 "no new pod can be wired; the node stays ready for those that run"
             );
         }
+    }
+
+    /// Leaves out what an ADD on another bridge does not need: the node's own bridge, OVN,
+    /// annotations and subnets.
+    fn leave_own_bridge_out(&mut self) {
+        self.ports
+            .take_if(|problem| matches!(problem, PortError::NoBridge { .. }));
+        self.controller = None;
+        self.flows = None;
+        self.sources.clear();
+        self.subnets = None;
+        self.degraded = self.switch.is_some();
     }
 
     /// Why a living switch accepts no flows; `switch` reports a dead one.

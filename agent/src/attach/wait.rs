@@ -26,7 +26,10 @@ impl Add<'_> {
                 .await
         };
         trace.step("ovs-vswitchd: ofport", on_bridge).await?;
-        if self.node.config.ovn.wait == Wait::OvnInstalled {
+        if let Some(on_bridge) = self.on_bridge {
+            on_bridge.confirm_ofport(self.node, &self.call.key.ifname, ports)?;
+        }
+        if self.node.config.ovn.wait == Wait::OvnInstalled && self.other_bridge().is_none() {
             let waiting = self.node.metrics.wait(WaitFor::OvnInstalled);
             let begun = trace.begin(INSTALLED_STEP);
             let left = self.deadline.left();

@@ -1,5 +1,7 @@
 //! Usual paths and names: the defaults of the agent's flags, also for tools without an agent.
 
+use podwire_cni::spec::OVS_CNI;
+
 /// Open vSwitch's database, as packaged.
 pub const OVSDB: &str = "unix:/var/run/openvswitch/db.sock";
 /// Directory of ovn-controller's pidfile and control socket.
@@ -19,7 +21,9 @@ pub const PLUGIN_DIRECTORIES: [&str; 5] = [
     "/usr/local/lib/cni",
 ];
 /// The possible names of the plugin, its own first; it is one binary.
-pub const PLUGIN_NAMES: [&str; 2] = ["podwire-cni", DROP_IN];
+pub const PLUGIN_NAMES: [&str; 3] = ["podwire-cni", DROP_IN, OVS_CNI];
+/// Those that serve a node's own network.
+pub const NETWORK_PLUGIN_NAMES: [&str; 2] = ["podwire-cni", DROP_IN];
 /// The plugin that podwire's can replace.
 pub const DROP_IN: &str = "ovn-k8s-cni-overlay";
 /// The network's name in the configuration that ovn-kubernetes writes: runtimes store what they

@@ -106,7 +106,7 @@ impl Conf {
         }
         if !plugin_types(&list).any(|it| PLUGIN_NAMES.contains(&it)) {
             return Err(bad(
-                "no plugin in it has \"type\" podwire-cni or ovn-k8s-cni-overlay",
+                "no plugin in it has \"type\" podwire-cni, ovn-k8s-cni-overlay or ovs",
             ));
         }
         Ok(Self::marked(file.to_owned(), list))

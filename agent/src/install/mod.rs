@@ -177,7 +177,8 @@ pub fn install(args: &InstallArgs, say: &mut dyn FnMut(String)) -> Result<(), In
         true => None,
         false => Some(plugin_file(settings.plugin.as_deref())?),
     };
-    let conf = match args.plugin_only || args.upgrade {
+    let without_conf = settings.is_plugin_alone() && !args.conf_only;
+    let conf = match args.plugin_only || args.upgrade || without_conf {
         true => None,
         false => Some(for_portmap(settings.conf()?, &settings.places, say)),
     };

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use podwire_cni::spec::OVS_CNI;
 use podwire_cni::wire;
 
 use super::InstallError;
@@ -42,8 +43,8 @@ pub struct Settings {
     /// The plugin's file [default: the one that came with this podwire]
     #[arg(long, value_name = "FILE")]
     pub plugin: Option<PathBuf>,
-    /// Name to install the plugin under: podwire-cni, or ovn-k8s-cni-overlay to replace
-    /// ovn-kubernetes' plugin
+    /// Name to install the plugin under: podwire-cni; ovn-k8s-cni-overlay to replace
+    /// ovn-kubernetes' plugin; or ovs to replace ovs-cni's, without a network configuration
     #[arg(long = "as", value_name = "NAME", default_value = PLUGIN_NAMES[0],
         value_parser = PLUGIN_NAMES)]
     pub name: String,
@@ -69,6 +70,11 @@ impl Settings {
         &self.name
     }
 
+    /// Whether the plugin is installed alone: ovs-cni's networks are Multus' definitions.
+    pub fn is_plugin_alone(&self) -> bool {
+        self.name == OVS_CNI && self.conf.is_none()
+    }
+
     /// The network configuration to install.
     ///
     /// # Errors
@@ -76,6 +82,15 @@ impl Settings {
     pub fn conf(&self) -> Result<Conf, InstallError> {
         if let Some(path) = &self.conf {
             return Conf::read(path);
+        }
+        if self.name == OVS_CNI {
+            return Err(InstallError::Setting {
+                flag: "--as",
+                value: self.name.clone(),
+                problem: "it has no network configuration, because Multus calls it for its \
+                          definitions; name your own with --conf"
+                    .to_owned(),
+            });
         }
         let default = if self.name == DROP_IN {
             DROP_IN_NETWORK

@@ -24,6 +24,7 @@ pub use names::{derived_link_name, host_link_names, stable_hash};
 pub use rows::{ids, mac_text};
 pub use spec::{
     AttachmentKey, Bandwidth, InterfaceSpec, NodeFacts, PodRef, PortName, PortPlan, Subject,
+    SwitchPort,
 };
 
 /// Smallest MTU that IPv4 (RFC 791 §3.1) and a veth device (`ETH_MIN_MTU`) allow.
@@ -99,9 +100,12 @@ fn plan_port(
         });
     }
     let nad = spec.nad.as_deref();
-    let iface_id = rows::iface_id(subject, nad, spec.port_name, pod_name);
+    let chosen = spec.logical_port.clone();
+    let has_chosen_id = chosen.is_some();
+    let iface_id = chosen.unwrap_or_else(|| rows::iface_id(subject, nad, spec.port_name, pod_name));
     let mut external_ids =
         rows::external_ids(subject, pod_name, &iface_id, pod_mac, &spec.addresses);
+    spec.switch_port.write(&mut external_ids);
     if let Some(nad) = nad {
         // With a configuration other than the network's own, as for an ADD of the default network,
         // the result does not show the name.
@@ -128,6 +132,8 @@ fn plan_port(
         external_ids,
         subnet_gateways: spec.subnet_gateways.clone(),
         bandwidth: spec.bandwidth,
+        switch_port: spec.switch_port.clone(),
+        has_chosen_id,
     })
 }
 
@@ -149,12 +155,13 @@ fn check_count(
 }
 
 /// Which IPv6 messages an interface may send by itself, and whether it believes routers. Anybody
-/// may route the network of a network attachment definition, and an interface without an address
+/// may route the network of a network attachment definition or of a bridge with VLANs, and an interface without an address
 /// may have to find one.
 fn ipv6_of(spec: &InterfaceSpec, node: &NodeFacts) -> PodIpv6 {
     let has_address = spec.addresses.iter().any(|it| it.addr().is_ipv6());
     match spec.nad {
         Some(_) => PodIpv6::Usual,
+        None if spec.switch_port.vlan.is_some() => PodIpv6::Usual,
         None if spec.addresses.is_empty() => PodIpv6::Usual,
         None if is_ipv4_alone(spec) => PodIpv6::Off,
         None if node.has_routers => PodIpv6::Usual,

@@ -122,6 +122,13 @@ pub mod ids {
     /// it leaves that to the node. A row without this key was written before port security existed,
     /// and has none.
     pub const PORT_SECURITY: &str = "podwire.io/port-security";
+    /// podwire: the bridge, if it is not the node's own.
+    pub const BRIDGE: &str = "podwire.io/bridge";
+    /// podwire: the VLAN columns of the Port row, if a network configuration with a bridge set
+    /// them.
+    pub const VLAN: &str = "podwire.io/vlan";
+    /// podwire: the OpenFlow port number that the network configuration requests.
+    pub const OFPORT: &str = "podwire.io/ofport-request";
     /// podwire: `namespace/name` of the pod.
     pub const POD: &str = "podwire.io/pod";
 }

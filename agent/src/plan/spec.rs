@@ -6,6 +6,7 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 use macaddr::MacAddr6;
+use podwire_cni::spec::Vlan;
 use podwire_netns::{LinkSpec, Route};
 use serde::{Deserialize, Serialize};
 
@@ -89,6 +90,46 @@ pub struct InterfaceSpec {
     /// or `namespace/name/1` for the second attachment to the same one. None for the cluster's
     /// default network.
     pub nad: Option<String>,
+    /// Where its port is.
+    pub switch_port: SwitchPort,
+    /// Its logical port, if the configuration chooses one.
+    pub logical_port: Option<String>,
+}
+
+/// Where a port is on the switch. The default is the node's own bridge, without VLANs.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SwitchPort {
+    /// A bridge that is not the node's own; its addresses have nothing to do with the node's
+    /// subnets.
+    pub bridge: Option<String>,
+    /// Its VLANs; None sets none of the columns.
+    pub vlan: Option<Vlan>,
+    /// The OpenFlow port number that it has to get.
+    pub ofport_request: Option<u16>,
+}
+
+impl SwitchPort {
+    /// From a row's external_ids, where [`Self::write`] put it.
+    pub fn of_row<'a>(id: impl Fn(&str) -> Option<&'a str>) -> Self {
+        Self {
+            bridge: id(ids::BRIDGE).map(str::to_owned),
+            vlan: id(ids::VLAN).and_then(|text| text.parse().ok()),
+            ofport_request: id(ids::OFPORT).and_then(|text| text.parse().ok()),
+        }
+    }
+
+    /// Records it in external_ids, for whoever compares or re-creates the port later.
+    pub(super) fn write(&self, external_ids: &mut BTreeMap<String, String>) {
+        let vlan = self.vlan.as_ref().map(Vlan::to_string);
+        let ofport = self.ofport_request.map(|it| it.to_string());
+        let values = [
+            (ids::BRIDGE, self.bridge.clone()),
+            (ids::VLAN, vlan),
+            (ids::OFPORT, ofport),
+        ];
+        let set = values.into_iter();
+        external_ids.extend(set.filter_map(|(id, value)| Some((id.to_owned(), value?))));
+    }
 }
 
 /// How an interface's logical port is named if it belongs to no network attachment definition.
@@ -153,9 +194,18 @@ pub struct PortPlan {
     pub subnet_gateways: Vec<IpAddr>,
     /// What it may send and receive.
     pub bandwidth: Bandwidth,
+    /// Where it is.
+    pub switch_port: SwitchPort,
+    /// Whether the configuration chose its logical port.
+    pub has_chosen_id: bool,
 }
 
 impl PortPlan {
+    /// Whether it is on a bridge that is not the node's own.
+    pub fn is_elsewhere(&self) -> bool {
+        self.switch_port.bridge.is_some()
+    }
+
     /// Whether it is on the network of a network attachment definition.
     pub fn has_definition(&self) -> bool {
         self.external_ids.contains_key(super::ids::OVN_NAD)

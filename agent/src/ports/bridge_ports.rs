@@ -250,6 +250,7 @@ impl Ports {
             let is_other = |it: &Interface<'_>| {
                 let key = AttachmentKey::of_row(|name| it.external_id(name));
                 it.external_id(ids::IFACE_ID) != Some(except)
+                    && it.external_id(ids::BRIDGE).is_none()
                     && !key.is_some_and(|key| is_leaving(&key))
             };
             let found = holding(db).into_iter().find(is_other)?;

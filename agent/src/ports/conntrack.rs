@@ -25,7 +25,7 @@ impl Ports {
     /// # Errors
     /// ovs-vswitchd did not answer, or refused.
     pub async fn flush_conntrack(&self, addresses: &[IpAddr]) -> Result<(), UnixctlError> {
-        let is_userspace = self.node_facts(0).is_ok_and(|node| node.netdev_datapath);
+        let is_userspace = self.is_netdev(&self.bridge) == Some(true);
         let tuples: Vec<String> = addresses
             .iter()
             .filter(|address| address.is_ipv4())

@@ -37,12 +37,12 @@ pub enum PortError {
         waited: Duration,
     },
     /// The bridge does not exist.
-    #[error("bridge {bridge} does not exist in Open vSwitch{}", bridge_hint(*.ovn))]
+    #[error("bridge {bridge} does not exist in Open vSwitch{}", .maker.hint(.bridge))]
     NoBridge {
         /// The bridge.
         bridge: String,
-        /// Whether ovn-controller should create it.
-        ovn: bool,
+        /// Who should create it.
+        maker: BridgeMaker,
     },
     /// Another pod's port has the iface-id.
     #[error(
@@ -135,10 +135,29 @@ pub enum PortError {
     },
 }
 
-fn bridge_hint(ovn: bool) -> &'static str {
-    match ovn {
-        true => "; in OVN mode ovn-controller creates it: is ovn-controller running on this node?",
-        false => "",
+/// Who creates a bridge.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BridgeMaker {
+    /// The agent, in plain mode.
+    Agent,
+    /// ovn-controller.
+    OvnController,
+    /// The operator: network configurations name it.
+    Operator,
+}
+
+impl BridgeMaker {
+    fn hint(self, bridge: &str) -> String {
+        match self {
+            Self::Agent => String::new(),
+            Self::OvnController => "; in OVN mode ovn-controller creates it: is ovn-controller \
+                                    running on this node?"
+                .to_owned(),
+            Self::Operator => format!(
+                ", and the network configuration names it; create it on this node: ovs-vsctl \
+                 add-br {bridge}"
+            ),
+        }
     }
 }
 

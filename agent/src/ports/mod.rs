@@ -27,15 +27,16 @@ use podwire_ovs::client::{Client, ClientConfig, Remote, State, Version};
 use podwire_ovs::replica::Db;
 use podwire_ovs::transact::Transaction;
 use podwire_ovs::value::Uuid;
-use podwire_ovs::vswitch::{self, PortRows, PortSpec};
+use podwire_ovs::vswitch::{self, Interface, PortRows, PortSpec};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 pub use bridge::BridgeWanted;
 pub use bridge_ports::{BridgePorts, SecuredPort, Touched};
-pub use error::PortError;
+pub use error::{BridgeMaker, PortError};
+use ovn::node_key;
 pub use ovn::{ControllerError, Diagnosis};
-pub use record::{PortRecord, addresses};
+pub use record::{PortRecord, addresses, own_addresses};
 pub use restore::Epoch;
 pub use state::PortState;
 pub use switch::{BridgeView, OvnView, SwitchView, Tunnel};
@@ -43,11 +44,14 @@ pub use tunnel::Encapsulation;
 pub use wait::version_of;
 
 use crate::config::{Config, Mode, OvnConfig};
-use crate::plan::{AttachmentKey, NodeFacts, PortPlan, ids};
+use crate::plan::{AttachmentKey, NodeFacts, PortPlan, SwitchPort, ids};
 
 /// Time limit of one transaction. ovsdb-server answers in less than a millisecond, under load in a
 /// few.
 const TRANSACTION_DEADLINE: Duration = Duration::from_secs(15);
+
+/// Key in a Bridge row's external_ids: whether network configurations may name it.
+pub const ATTACH: &str = "podwire.io/attach";
 
 /// The switch's database and its daemon.
 #[derive(Debug, Clone)]
@@ -82,6 +86,15 @@ pub struct AddedPort {
     pub iface_id: String,
     /// The pod's uid, to which the logical port may be bound.
     pub iface_id_ver: Option<String>,
+}
+
+/// Who else has to do with a bridge that a network configuration names.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct BridgeClaims {
+    /// The physical network of OVN that it carries (`ovn-bridge-mappings`).
+    pub network: Option<String>,
+    /// `true` or `false`, if the operator has said whether network configurations may name it.
+    pub said: Option<String>,
 }
 
 /// Ports that were created.
@@ -144,7 +157,58 @@ impl Ports {
             .client
             .wait(&awaited, Instant::now() + patience, is_there)
             .await;
-        found.map_err(|_| self.no_bridge())
+        found.map_err(|_| self.no_bridge(&self.bridge))
+    }
+
+    /// Waits until the replica is current, and no longer: a bridge that network configurations name
+    /// is there, or an operator has yet to create it.
+    ///
+    /// # Errors
+    /// [`PortError::NotConnected`] and [`PortError::NoBridge`].
+    pub async fn ready_on(&self, bridge: &str, patience: Duration) -> Result<(), PortError> {
+        if bridge == self.bridge {
+            return self.ready(patience).await;
+        }
+        self.synced(patience).await?;
+        let is_there = self.client.read(|db| db.bridge_by_name(bridge).is_some());
+        is_there.then_some(()).ok_or_else(|| self.no_bridge(bridge))
+    }
+
+    /// What OVN on this node uses a bridge for, and what an operator has said about ports of
+    /// network configurations on it.
+    pub fn claims(&self, bridge: &str) -> BridgeClaims {
+        self.client.read(|db| {
+            let mappings = node_key(db, "ovn-bridge-mappings").unwrap_or_default();
+            let mut mappings = mappings.split(',').filter_map(|it| it.rsplit_once(':'));
+            let network = mappings.find(|(_, mapped)| mapped.trim() == bridge);
+            let said = db.bridge_by_name(bridge);
+            BridgeClaims {
+                network: network.map(|(network, _)| network.trim().to_owned()),
+                said: said.and_then(|it| Some(it.external_id(ATTACH)?.to_owned())),
+            }
+        })
+    }
+
+    /// The port of a bridge that has an OpenFlow port number.
+    pub fn holder_of_ofport(&self, bridge: Option<&str>, ofport: u16) -> Option<String> {
+        let bridge = bridge.unwrap_or(&self.bridge);
+        self.client.read(|db| {
+            let ports = db.bridge_by_name(bridge)?.ports();
+            let interfaces = ports
+                .filter_map(|port| db.port(port))
+                .flat_map(|port| port.interfaces())
+                .filter_map(|interface| db.interface(interface));
+            let mut holders = interfaces.filter(|it| it.ofport() == Some(i64::from(ofport)));
+            Some(holders.next()?.name().to_owned())
+        })
+    }
+
+    /// Whether a bridge has the userspace datapath; None if it does not exist.
+    pub fn is_netdev(&self, bridge: &str) -> Option<bool> {
+        self.client.read(|db| {
+            let bridge = db.bridge_by_name(bridge)?;
+            Some(bridge.datapath_type() == "netdev")
+        })
     }
 
     /// Waits without a time limit until the replica is current.
@@ -161,31 +225,37 @@ impl Ports {
         self.client.subscribe()
     }
 
-    /// The node's facts that a plan needs; what a network says, it does not.
+    /// The node's facts that a plan for a bridge needs (None for the node's own bridge); what a
+    /// network says, it does not.
     ///
     /// # Errors
     /// [`PortError::NoBridge`].
-    pub fn node_facts(&self, default_mtu: u32) -> Result<NodeFacts, PortError> {
-        let datapath = |db: &Db| {
-            db.bridge_by_name(&self.bridge)
-                .map(|bridge| bridge.datapath_type() == "netdev")
-        };
-        match self.client.read(datapath) {
+    pub fn node_facts(
+        &self,
+        bridge: Option<&str>,
+        default_mtu: u32,
+    ) -> Result<NodeFacts, PortError> {
+        let bridge = bridge.unwrap_or(&self.bridge);
+        match self.is_netdev(bridge) {
             Some(netdev_datapath) => Ok(NodeFacts {
-                bridge: self.bridge.clone(),
+                bridge: bridge.to_owned(),
                 netdev_datapath,
                 default_mtu,
                 quiet_pods: false,
                 has_routers: false,
             }),
-            None => Err(self.no_bridge()),
+            None => Err(self.no_bridge(bridge)),
         }
     }
 
-    fn no_bridge(&self) -> PortError {
+    fn no_bridge(&self, bridge: &str) -> PortError {
         PortError::NoBridge {
-            bridge: self.bridge.clone(),
-            ovn: self.ovn.mode == Mode::Ovn,
+            bridge: bridge.to_owned(),
+            maker: match self.ovn.mode {
+                _ if bridge != self.bridge => BridgeMaker::Operator,
+                Mode::Ovn => BridgeMaker::OvnController,
+                Mode::Plain => BridgeMaker::Agent,
+            },
         }
     }
 
@@ -252,11 +322,13 @@ impl Ports {
         port: &NewPort<'_>,
         deadline: Instant,
     ) -> Result<(Option<AddedPort>, Vec<PortRecord>), PortError> {
+        let switch_port = &port.plan.switch_port;
+        let bridge = switch_port.bridge.as_deref().unwrap_or(&self.bridge);
         let mut versions = self.client.subscribe();
         loop {
             versions.mark_unchanged();
             let prepared = self.client.read(|db| {
-                let bridge = db.bridge_by_name(&self.bridge)?.uuid();
+                let bridge = db.bridge_by_name(bridge)?.uuid();
                 let stale = replaced_by(db, port);
                 let mut spec = PortSpec {
                     name: port.host_name.to_owned(),
@@ -264,10 +336,11 @@ impl Ports {
                     ofport_request: port.ofport,
                     ..PortSpec::default()
                 };
+                set_switch_port(&mut spec, switch_port);
                 port.plan.bandwidth.apply(&mut spec);
                 Some((vswitch::add_port(bridge, &spec, &rows_of(&stale)), stale))
             });
-            let (new, stale) = prepared.ok_or_else(|| self.no_bridge())?;
+            let (new, stale) = prepared.ok_or_else(|| self.no_bridge(bridge))?;
             let answered = deadline.min(Instant::now() + TRANSACTION_DEADLINE);
             let source = match self.client.transact(&new.transaction, answered).await {
                 Ok(outcome) => {
@@ -291,7 +364,7 @@ impl Ports {
                     source,
                 });
             }
-            self.ready(deadline.saturating_duration_since(Instant::now()))
+            self.ready_on(bridge, deadline.saturating_duration_since(Instant::now()))
                 .await?;
         }
     }
@@ -306,18 +379,21 @@ impl Ports {
                 let (pod, ifname) = (written.get(ids::POD), written.get(ids::POD_IF_NAME));
                 let is_foreign = |record: &PortRecord| {
                     let (theirs, their_ifname) = (&record.pod, &record.pod_ifname);
-                    record.key.is_some()
-                        && pod.is_some()
-                        && theirs.is_some()
-                        && (theirs.as_ref() != pod || their_ifname.as_ref() != ifname)
+                    let is_other = theirs.as_ref() != pod || their_ifname.as_ref() != ifname;
+                    let is_known = record.key.is_some() && pod.is_some() && theirs.is_some();
+                    // A logical port that was asked for by name may be anybody's: the node's
+                    // management port, or another system's.
+                    let is_anybodys = port.plan.has_chosen_id
+                        && record.external_ids.get(ids::SANDBOX) != written.get(ids::SANDBOX);
+                    (is_other && is_known) || ((is_other || pod.is_none()) && is_anybodys)
                 };
-                let mut bearers = db.interfaces_with(&port.plan.iface_id);
+                let mut bearers = bearers(db, port);
                 let foreign =
                     bearers.find_map(|it| Some(PortRecord::read(db, it)).filter(is_foreign));
                 if let Some(foreign) = foreign {
                     return Err(PortError::IfaceIdForeign {
                         iface_id: port.plan.iface_id.clone(),
-                        holder: foreign.pod.unwrap_or_default(),
+                        holder: foreign.pod.unwrap_or(foreign.name),
                     });
                 }
             }
@@ -383,6 +459,16 @@ impl Ports {
     }
 }
 
+/// Puts a port where it belongs, before it is created.
+fn set_switch_port(spec: &mut PortSpec, place: &SwitchPort) {
+    spec.ofport_request = place.ofport_request.or(spec.ofport_request);
+    if let Some(vlan) = &place.vlan {
+        spec.tag = vlan.tag;
+        spec.trunks = vlan.trunks.iter().collect();
+        spec.vlan_mode = Some(vlan.mode().to_owned());
+    }
+}
+
 fn rows_of(records: &[PortRecord]) -> Vec<PortRows> {
     let rows = records.iter().map(|record| record.rows.clone());
     rows.flatten().collect()
@@ -393,9 +479,16 @@ fn first_name(records: &[PortRecord]) -> String {
     first.map(|record| record.name.clone()).unwrap_or_default()
 }
 
-/// The rows that a new port replaces: those with its iface-id.
+/// The rows that a new port replaces: those with its iface-id on its bridge.
 fn replaced_by(db: &Db, port: &NewPort<'_>) -> Vec<PortRecord> {
-    db.interfaces_with(&port.plan.iface_id)
-        .map(|it| PortRecord::read(db, it))
-        .collect()
+    let bearers = bearers(db, port);
+    bearers.map(|it| PortRecord::read(db, it)).collect()
+}
+
+/// The interfaces with a port's iface-id, where it goes: on another bridge the same name is another
+/// port's, and nobody may keep a pod from its own by choosing it there.
+fn bearers<'a>(db: &'a Db, port: &NewPort<'_>) -> impl Iterator<Item = Interface<'a>> {
+    let bridge = port.plan.switch_port.bridge.clone();
+    let all = db.interfaces_with(&port.plan.iface_id);
+    all.filter(move |it| it.external_id(ids::BRIDGE) == bridge.as_deref())
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use ipnet::IpNet;
+use podwire_cni::spec::Vlans;
 use podwire_ovs::replica::Db;
 use podwire_ovs::value::Uuid;
 use podwire_ovs::vswitch::{Interface, Port, PortRows};
@@ -11,7 +12,7 @@ use serde::Serialize;
 use super::PortState;
 use super::state::{refusal, says_installed};
 use crate::config::Wait;
-use crate::plan::{AttachmentKey, Bandwidth, ids};
+use crate::plan::{AttachmentKey, Bandwidth, SwitchPort, ids};
 
 /// A port as the replica has it.
 #[derive(Debug, Clone, Serialize)]
@@ -31,8 +32,11 @@ pub struct PortRecord {
     pub ofport: Option<i64>,
     /// Why Open vSwitch can't use the link.
     pub error: Option<String>,
-    /// The VLAN columns of its Port row, as text. podwire sets none; somebody else did.
+    /// The VLAN columns of its Port row, as text.
     pub vlan: Option<String>,
+    /// Where it was created.
+    #[serde(skip)]
+    pub switch_port: SwitchPort,
     /// Its bandwidth limits.
     pub bandwidth: Bandwidth,
     /// The MTU of its host end in bytes, as Open vSwitch sees it.
@@ -68,6 +72,7 @@ impl PortRecord {
             ofport: interface.ofport(),
             error: refusal(&interface).map(str::to_owned),
             vlan,
+            switch_port: SwitchPort::of_row(|id| interface.external_id(id)),
             bandwidth: Bandwidth::read(db, interface),
             mtu: interface.mtu(),
             interface: interface.uuid(),
@@ -88,22 +93,27 @@ impl PortRecord {
             .collect()
     }
 
-    /// Its state, where an ADD waits for `wait`.
+    /// Its state, where an ADD on the node's own bridge waits for `wait`.
     pub fn state(&self, wait: Wait) -> PortState {
+        let wait = match self.switch_port.bridge {
+            Some(_) => Wait::Ofport,
+            None => wait,
+        };
         let installed = self.external_ids.get(ids::OVN_INSTALLED);
         let installed = says_installed(installed.map(String::as_str));
         PortState::of(self.ofport, self.error.is_some(), installed, wait)
     }
 }
 
-/// `tag 7`, `trunks 1, 2`, `vlan_mode access` (ovs-vswitchd.conf.db(5), Port, "VLAN
-/// Configuration").
+/// The VLAN columns as [`Vlan`](podwire_cni::spec::Vlan) has them: `vlan_mode access`, `tag 7`,
+/// `trunks 1-2,9` (ovs-vswitchd.conf.db(5), Port, "VLAN Configuration").
 fn vlan(port: Port<'_>) -> Option<String> {
-    let trunks: Vec<String> = port.trunks().map(|vlan| vlan.to_string()).collect();
+    let trunks = port.trunks().filter_map(|vlan| u16::try_from(vlan).ok());
+    let trunks = Vlans::of(trunks.map(|vlan| (vlan, vlan)));
     let set = [
-        port.tag().map(|tag| format!("tag {tag}")),
-        (!trunks.is_empty()).then(|| format!("trunks {}", trunks.join(", "))),
         port.vlan_mode().map(|mode| format!("vlan_mode {mode}")),
+        port.tag().map(|tag| format!("tag {tag}")),
+        (!trunks.is_empty()).then(|| format!("trunks {trunks}")),
     ];
     let set: Vec<String> = set.into_iter().flatten().collect();
     (!set.is_empty()).then(|| set.join(", "))
@@ -115,6 +125,13 @@ pub fn addresses(external_ids: &BTreeMap<String, String>) -> impl Iterator<Item 
         .get(ids::IP_ADDRESSES)
         .map_or("", String::as_str);
     parse_addresses(list)
+}
+
+/// The same for a port on the node's own bridge; none for one on another, where an address of the
+/// node's subnets is somebody else's.
+pub fn own_addresses(external_ids: &BTreeMap<String, String>) -> impl Iterator<Item = IpNet> {
+    let is_own = !external_ids.contains_key(ids::BRIDGE);
+    addresses(external_ids).filter(move |_| is_own)
 }
 
 /// The addresses in a value of external_ids.

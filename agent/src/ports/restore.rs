@@ -9,30 +9,33 @@ use podwire_ovs::vswitch::{self, Interface, PortRows, PortSpec};
 use tokio::sync::watch;
 
 use super::bandwidth::unused_qos;
-use super::{PortError, PortRecord, Ports};
-use crate::plan::{AttachmentKey, Bandwidth, ids};
+use super::{PortError, PortRecord, Ports, set_switch_port};
+use crate::plan::{AttachmentKey, Bandwidth, SwitchPort, ids};
 
-/// One lifetime of a database and of its bridge. In a new epoch, the ports of the old one may be
+/// One lifetime of a database and of its bridges. In a new epoch, the ports of the old one may be
 /// gone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Epoch {
     resyncs: u64,
     root: Option<Uuid>,
-    bridge: Option<Uuid>,
+    bridges: Vec<Uuid>,
 }
 
 impl Ports {
     /// The present epoch.
     pub fn epoch(&self, versions: &watch::Receiver<Version>) -> Epoch {
         let resyncs = versions.borrow().resyncs;
-        self.client.read(|db| Epoch {
-            resyncs,
-            root: db.open_vswitch().map(|root| root.uuid()),
-            bridge: db.bridge_by_name(&self.bridge).map(|bridge| bridge.uuid()),
+        self.client.read(|db| {
+            let root = db.open_vswitch();
+            Epoch {
+                resyncs,
+                root: root.map(|root| root.uuid()),
+                bridges: root.into_iter().flat_map(|root| root.bridges()).collect(),
+            }
         })
     }
 
-    /// Waits without a time limit for the next epoch: a new snapshot, or the bridge was created or
+    /// Waits without a time limit for the next epoch: a new snapshot, or a bridge was created or
     /// removed.
     pub async fn wait_other_epoch(&self, versions: &mut watch::Receiver<Version>, before: &Epoch) {
         loop {
@@ -98,7 +101,8 @@ impl Ports {
             .await
     }
 
-    /// Re-creates a port from the intent log, in place of any row with its name.
+    /// Re-creates a port from the intent log, on the bridge that its external_ids name, in place of
+    /// any row with its name.
     ///
     /// # Errors
     /// The bridge is missing, the database refused, or did not answer.
@@ -108,8 +112,8 @@ impl Ports {
         external_ids: &BTreeMap<String, String>,
         bandwidth: Bandwidth,
     ) -> Result<(), PortError> {
-        self.make_again(&self.bridge, name, external_ids, bandwidth)
-            .await
+        let bridge = external_ids.get(ids::BRIDGE).unwrap_or(&self.bridge);
+        self.make_again(bridge, name, external_ids, bandwidth).await
     }
 
     /// What ovn-controller had written about its flows is left out, because nothing has installed
@@ -128,6 +132,10 @@ impl Ports {
         };
         spec.external_ids
             .retain(|key, _| !key.starts_with(ids::OVN_INSTALLED));
+        set_switch_port(
+            &mut spec,
+            &SwitchPort::of_row(|id| external_ids.get(id).map(String::as_str)),
+        );
         bandwidth.apply(&mut spec);
         let prepare = |db: &Db| {
             let bridge = db.bridge_by_name(bridge)?.uuid();
@@ -142,7 +150,8 @@ impl Ports {
             vswitch::del_qos(&mut transaction, &unused.unwrap_or_default());
             Some(transaction)
         };
-        let transaction = self.client.read(prepare).ok_or_else(|| self.no_bridge())?;
+        let transaction = self.client.read(prepare);
+        let transaction = transaction.ok_or_else(|| self.no_bridge(bridge))?;
         self.commit("put back port", name.to_owned(), &transaction)
             .await
     }

@@ -68,7 +68,9 @@ impl Ports {
                 |it: &Interface<'_>| AttachmentKey::of_row(|id| it.external_id(id)).is_some();
             for interface in db.interfaces().filter(is_ours) {
                 let refused = refusal(&interface).is_some();
-                let installed = is_installed(&interface);
+                // On another bridge, nothing of OVN is waited for.
+                let is_elsewhere = interface.external_id(ids::BRIDGE).is_some();
+                let installed = is_elsewhere || is_installed(&interface);
                 let state = PortState::of(interface.ofport(), refused, installed, self.ovn.wait);
                 counts[state as usize].1 += 1;
             }

@@ -236,6 +236,7 @@ fn hopeless(db: &Db, port: &AddedPort) -> Option<PortError> {
     }
     let other = db
         .interfaces_with(&port.iface_id)
+        .filter(|other| other.external_id(ids::BRIDGE) == interface.external_id(ids::BRIDGE))
         .find(|other| other.uuid() != port.interface);
     if let Some(other) = other {
         return Some(PortError::IfaceIdTaken {

@@ -124,11 +124,10 @@ async fn differences(
             format!("Open vSwitch has no port for {key}"),
         ));
     }
-    let netdev = node
-        .ports
-        .node_facts(node.default_mtu())
-        .is_ok_and(|facts| facts.netdev_datapath);
     for record in records {
+        let bridge = record.switch_port.bridge.as_ref();
+        let bridge = bridge.unwrap_or(&node.config.bridge);
+        let netdev = node.ports.is_netdev(bridge) == Some(true);
         found.extend(row_differences(record, &node.config.bridge, entry.as_ref()));
         if record.state(node.config.ovn.wait) == PortState::AwaitsOvn {
             found.push(Difference::new(

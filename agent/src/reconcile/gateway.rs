@@ -131,7 +131,7 @@ impl Gateway {
         let (entries, _) = self.node.journal.entries();
         let ports = entries.iter().flat_map(|(_, entry)| &entry.ports);
         ports
-            .flat_map(|port| ports::addresses(&port.external_ids))
+            .flat_map(|port| ports::own_addresses(&port.external_ids))
             .collect()
     }
 

@@ -10,10 +10,11 @@ use std::time::Duration;
 use futures_util::future::join_all;
 
 use super::recover::{self, Restored, Row};
-use crate::attach::Handles;
+use crate::attach::{Error, Handles};
 use crate::journal::{Entry, State};
 use crate::observe::Repair;
 use crate::plan::{AttachmentKey, ids};
+use crate::ports::PortError;
 
 /// Restores all lost ports, in as few requests as group commit needs.
 pub(super) async fn restore_all(node: &Handles) {
@@ -26,13 +27,14 @@ pub(super) async fn restore_all(node: &Handles) {
         .collect();
     // Of two sandboxes of one pod, the newer has the port; the older one then finds it taken.
     living.sort_by_key(|entry| std::cmp::Reverse(entry.since));
-    let mut newest: HashMap<&str, usize> = HashMap::new();
+    let mut newest: HashMap<(&str, Option<&String>), usize> = HashMap::new();
     let (mut first, mut later) = (Vec::new(), Vec::new());
     for (number, entry) in living.iter().enumerate() {
         let mut is_newest = true;
         for port in &entry.ports {
             if let Some(id) = port.external_ids.get(ids::IFACE_ID) {
-                is_newest &= *newest.entry(id).or_insert(number) == number;
+                let at = (id.as_str(), port.external_ids.get(ids::BRIDGE));
+                is_newest &= *newest.entry(at).or_insert(number) == number;
             }
         }
         if is_newest { &mut first } else { &mut later }.push(entry);
@@ -102,7 +104,7 @@ pub async fn keep_ports(node: Arc<Handles>) {
             }
         }
         // Without the bridge all ports are gone; they come back with it (see `restore`).
-        if node.ports.node_facts(0).is_err() {
+        if node.ports.is_netdev(&node.config.bridge).is_none() {
             continue;
         }
         for (key, row) in touched {
@@ -124,6 +126,10 @@ async fn check_port(node: Arc<Handles>, key: AttachmentKey, row: Row) {
         Ok(Restored::Stale) => {
             node.metrics.repaired(Repair::Leftover, 1);
             tracing::info!(attachment = %key, "removed leftovers of an attachment that is gone");
+        }
+        // It comes back with its bridge, as those of the node's own do.
+        Err(Error::Port(error @ PortError::NoBridge { .. })) => {
+            tracing::debug!(attachment = %key, %error, "its port stays lost");
         }
         // The database is unreachable; all ports are checked when it is back (see `restore_all`).
         Err(error) if node.ports.synced(Duration::ZERO).await.is_err() => {

@@ -42,7 +42,7 @@ use crate::ipam::pool::PoolError;
 use crate::journal::State;
 use crate::observe::Repair;
 use crate::plan::AttachmentKey;
-use crate::ports::addresses;
+use crate::ports::own_addresses;
 
 /// Time limit for ovs-vswitchd to create the bridge's local port, after a boot or after the
 /// bridge's row.
@@ -144,7 +144,7 @@ fn hold(
     external_ids: &BTreeMap<String, String>,
 ) {
     let owner = Owner::of(key, pod);
-    for address in addresses(external_ids) {
+    for address in own_addresses(external_ids) {
         match node.addresses.claim(address.addr(), &owner) {
             Ok(_) | Err(PoolError::OutsideSubnets { .. }) => {}
             Err(error) => {

@@ -130,10 +130,13 @@ async fn restore_in_turn(node: &Handles, entry: &Entry) -> Result<Restored, Erro
     if lost.is_empty() {
         return Ok(Restored::Untouched);
     }
-    let iface_ids = lost
-        .iter()
-        .filter_map(|(_, port)| port.external_ids.get(ids::IFACE_ID));
-    let mut others = iface_ids.flat_map(|id| node.ports.with_iface_id(id));
+    let mut others = lost.iter().flat_map(|(_, port)| {
+        let id = |name: &str| port.external_ids.get(name);
+        let bearers = id(ids::IFACE_ID).map(|iface_id| node.ports.with_iface_id(iface_id));
+        let mut bearers = bearers.unwrap_or_default();
+        bearers.retain(|it| it.external_ids.get(ids::BRIDGE) == id(ids::BRIDGE));
+        bearers
+    });
     if others.any(|record| record.key.as_ref() != Some(&entry.key)) {
         remove(node, &entry.key).await?;
         return Ok(Restored::Stale);

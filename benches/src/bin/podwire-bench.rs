@@ -20,7 +20,7 @@ struct Arguments {
     /// Under two minutes, with fewer samples
     #[arg(long)]
     quick: bool,
-    /// Only these cells: one, eight, thirty-two, burst, dual, ovn, ovn-eight, throughput,
+    /// Only these cells: one, eight, thirty-two, burst, dual, bridges, ovn, ovn-eight, throughput,
     /// group-commit, ahead, profile, ports
     #[arg(long, value_name = "CELL", value_delimiter = ',')]
     only: Vec<String>,

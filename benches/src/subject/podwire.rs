@@ -36,6 +36,9 @@ const INSTALLED_STEP: &str = "ovn-controller: installed";
 pub struct Podwire<'a> {
     agent: &'a Agent<'a>,
     plugin: PathBuf,
+    name: &'static str,
+    /// The bridge that the configuration names.
+    bridge: Option<&'static str>,
     results: Mutex<HashMap<usize, Vec<u8>>>,
 }
 
@@ -48,8 +51,31 @@ impl<'a> Podwire<'a> {
         Ok(Self {
             agent,
             plugin: plugin_binary(),
+            name: "podwire",
+            bridge: None,
             results: Mutex::default(),
         })
+    }
+
+    /// The same under another name, with a configuration that names a bridge, and no addresses.
+    pub fn on(self, name: &'static str, bridge: &'static str) -> Self {
+        Self {
+            name,
+            bridge: Some(bridge),
+            ..self
+        }
+    }
+
+    fn conf_of(&self, seat: &Seat<'_>) -> Value {
+        let mut conf = conf();
+        match self.bridge {
+            Some(bridge) => conf["bridge"] = json!(bridge),
+            None => {
+                let capability = "io.kubernetes.cri.pod-annotations";
+                conf["runtimeConfig"] = json!({ (capability): seat.pod.annotations });
+            }
+        }
+        conf
     }
 
     fn results(&self) -> std::sync::MutexGuard<'_, HashMap<usize, Vec<u8>>> {
@@ -68,7 +94,7 @@ impl<'a> Podwire<'a> {
 
 impl Subject for Podwire<'_> {
     fn name(&self) -> &'static str {
-        "podwire"
+        self.name
     }
 
     fn worker(&self) -> Result<Box<dyn Worker + '_>, Error> {
@@ -110,29 +136,22 @@ struct PodwireWorker<'a>(&'a Podwire<'a>);
 
 impl Worker for PodwireWorker<'_> {
     fn add(&mut self, seat: &Seat<'_>) -> Result<Sample, Error> {
-        let (sample, result) = self.0.run("ADD", seat, &conf_of(seat))?;
+        let (sample, result) = self.0.run("ADD", seat, &self.0.conf_of(seat))?;
         self.0.results().insert(seat.number, result);
         Ok(sample)
     }
 
     fn del(&mut self, seat: &Seat<'_>) -> Result<Sample, Error> {
-        Ok(self.0.run("DEL", seat, &conf_of(seat))?.0)
+        Ok(self.0.run("DEL", seat, &self.0.conf_of(seat))?.0)
     }
 
     fn check(&mut self, seat: &Seat<'_>) -> Result<Sample, Error> {
-        let mut conf = conf_of(seat);
+        let mut conf = self.0.conf_of(seat);
         let result = self.0.results().get(&seat.number).cloned();
         conf["prevResult"] =
             serde_json::from_slice(&result.unwrap_or_default()).unwrap_or_default();
         Ok(self.0.run("CHECK", seat, &conf)?.0)
     }
-}
-
-fn conf_of(seat: &Seat<'_>) -> Value {
-    let mut conf = conf();
-    let capability = "io.kubernetes.cri.pod-annotations";
-    conf["runtimeConfig"] = json!({ (capability): seat.pod.annotations });
-    conf
 }
 
 /// An operation as the agent's GET /v1/traces tells it.

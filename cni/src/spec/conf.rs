@@ -1,5 +1,6 @@
 //! The network configuration, as a runtime passes it on stdin.
 
+mod on_bridge;
 mod preamble;
 mod read;
 
@@ -13,6 +14,7 @@ use macaddr::MacAddr6;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
+pub use on_bridge::{OVS_CNI, OnBridge, Vlan, Vlans};
 pub use preamble::Preamble;
 
 use super::{
@@ -52,6 +54,9 @@ pub struct NetConf {
     pub quiet_pods: Option<bool>,
     /// The `namespace/name` of the NetworkAttachmentDefinition that this configuration comes from.
     pub net_attach_def_name: Option<String>,
+    /// `bridge` and ovs-cni's other members: the port is on that bridge of Open vSwitch, and neither
+    /// annotations nor the node's subnets give it addresses. None for a network of the node's own.
+    pub on_bridge: Option<OnBridge>,
     /// The capabilities that the configuration requests from the runtime.
     pub capabilities: BTreeMap<String, bool>,
     /// GC: the attachments to keep; see [`NetConf::valid_attachments`].
@@ -88,6 +93,8 @@ pub struct CniArgs {
     pub ips: Vec<RequestedIp>,
     /// `mac`: a static hardware address.
     pub mac: Option<MacAddr6>,
+    /// `ovnPort`: the logical port of OVN, in a configuration of ovs-cni's.
+    pub ovn_port: Option<String>,
     /// The rest (`labels`, …), unchanged.
     pub others: Map<String, Value>,
 }

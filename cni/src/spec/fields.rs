@@ -97,6 +97,21 @@ impl Fields {
         self.members.contains_key(name)
     }
 
+    /// Gives a member this name that is written in another case.
+    pub(super) fn respell(&mut self, name: &str) {
+        let other = |key: &&String| key.as_str() != name && key.eq_ignore_ascii_case(name);
+        if let Some(key) = self.members.keys().find(other).cloned()
+            && let Some(value) = self.members.remove(&key)
+        {
+            self.members.entry(name).or_insert(value);
+        }
+    }
+
+    /// Whether the member is this text; it stays.
+    pub(super) fn has_text(&self, name: &str, text: &str) -> bool {
+        self.members.get(name).and_then(Value::as_str) == Some(text)
+    }
+
     pub(super) fn take(&mut self, name: &str) -> Option<Value> {
         self.members.remove(name).filter(|value| !value.is_null())
     }

@@ -25,8 +25,12 @@ pub struct PortSpec {
     pub mtu_request: Option<u32>,
     /// The requested OpenFlow port number; ignored if another port has it.
     pub ofport_request: Option<u16>,
-    /// The VLAN of an access port.
+    /// The VLAN of packets without a tag.
     pub tag: Option<u16>,
+    /// The VLANs of packets with a tag.
+    pub trunks: Vec<u16>,
+    /// `access`, `trunk`, …; None leaves it to `tag` and `trunks`.
+    pub vlan_mode: Option<String>,
     /// Limit for what the interface receives (a pod's egress), in kbit/s.
     pub ingress_policing_rate: Option<u32>,
     /// The burst of that limit, in kbit.
@@ -141,6 +145,8 @@ pub fn add_port(bridge: Uuid, spec: &PortSpec, replaces: &[PortRows]) -> AddPort
         .set_some("external_ids", filled(&spec.port_external_ids))
         .set_some("other_config", filled(&spec.port_other_config))
         .set_some("tag", spec.tag.map(i64::from))
+        .set_some("trunks", some_vlans(&spec.trunks))
+        .set_some("vlan_mode", spec.vlan_mode.as_ref())
         .set_some("qos", qos);
     let port = transaction.insert("Port", columns);
     // A mutation of a missing bridge matches no row, and the rest would be committed without it
@@ -296,6 +302,10 @@ fn insert_qos(transaction: &mut Transaction, spec: &QosSpec) -> RowName {
         .set_some("external_ids", filled(&spec.external_ids))
         .set_some("queues", (!queues.is_empty()).then(|| Value::map(queues)));
     transaction.insert("QoS", columns)
+}
+
+fn some_vlans(vlans: &[u16]) -> Option<Value> {
+    (!vlans.is_empty()).then(|| Value::set(vlans.iter().map(|vlan| i64::from(*vlan))))
 }
 
 fn filled(map: &StringMap) -> Option<Value> {

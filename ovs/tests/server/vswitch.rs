@@ -76,6 +76,8 @@ async fn a_port_is_made_whole_and_found_by_every_way() {
         mtu_request: Some(1400),
         ofport_request: Some(70),
         tag: Some(7),
+        trunks: vec![1, 2, 9],
+        vlan_mode: Some("native-untagged".to_owned()),
         ingress_policing_rate: Some(1000),
         ingress_policing_burst: Some(100),
         qos: Some(QosSpec {
@@ -132,6 +134,8 @@ async fn a_port_is_made_whole_and_found_by_every_way() {
             (found.tag(), found.external_id("owner")),
             (Some(7), Some("podwire"))
         );
+        assert_eq!(found.trunks().collect::<Vec<_>>(), [1, 2, 9]);
+        assert_eq!(found.vlan_mode(), Some("native-untagged"));
         assert_eq!(found.other_config().str("priority-tags"), Some("true"));
         let qos = db.qos(found.qos().unwrap()).unwrap();
         assert_eq!(

@@ -20,7 +20,7 @@ pub enum Fault {
     IfaceIdChanged,
     /// The port is on another bridge, or none.
     OnOtherBridge,
-    /// The port is in a VLAN of its own.
+    /// The port is in other VLANs than it was created in.
     InVlan,
     /// The row has an error.
     PortError,

@@ -178,27 +178,37 @@ pub(crate) async fn mute_ports<'a>(
     node: &Handles,
     ports: impl IntoIterator<Item = (&'a PortRecord, &'a LinkState)>,
 ) -> HashSet<String> {
-    let Ok(facts) = node.ports.node_facts(0) else {
-        return HashSet::new();
+    let mut mute = HashSet::new();
+    let mut is_certain = true;
+    // Bridges may have different datapaths.
+    let is_netdev = |(record, _): &(&PortRecord, &LinkState)| {
+        let bridge = record.bridge.as_deref().unwrap_or(&node.config.bridge);
+        node.ports.is_netdev(bridge) == Some(true)
     };
-    let datapath = match Datapath::read(facts.netdev_datapath) {
-        Ok(datapath) => datapath,
-        Err(error) => {
-            tracing::warn!(%error, "can't find out which ports carry packets");
-            return HashSet::new();
+    let (userspace, kernel): (Vec<_>, Vec<_>) = ports.into_iter().partition(is_netdev);
+    for (is_netdev, ports) in [(true, userspace), (false, kernel)] {
+        if ports.is_empty() {
+            continue;
         }
-    };
-    let is_mute = |record: &PortRecord, link: &LinkState| {
-        let has_ofport = record.ofport.is_some_and(|ofport| ofport > 0);
-        let fault = datapath.fault(link);
-        has_ofport && matches!(fault, Some(NoPackets::NotHeard(_) | NoPackets::NoVport(_)))
-    };
-    let mute: HashSet<String> = ports
-        .into_iter()
-        .filter(|(record, link)| is_mute(record, link))
-        .map(|(record, _)| record.name.clone())
-        .collect();
-    let is_certain = mute.is_empty() || datapath == Datapath::Kernel;
+        let datapath = match Datapath::read(is_netdev) {
+            Ok(datapath) => datapath,
+            Err(error) => {
+                tracing::warn!(%error, "can't find out which ports carry packets");
+                continue;
+            }
+        };
+        let is_mute = |record: &PortRecord, link: &LinkState| {
+            let has_ofport = record.ofport.is_some_and(|ofport| ofport > 0);
+            let fault = datapath.fault(link);
+            has_ofport && matches!(fault, Some(NoPackets::NotHeard(_) | NoPackets::NoVport(_)))
+        };
+        let before = mute.len();
+        let found = ports
+            .into_iter()
+            .filter(|(record, link)| is_mute(record, link));
+        mute.extend(found.map(|(record, _)| record.name.clone()));
+        is_certain &= mute.len() == before || datapath == Datapath::Kernel;
+    }
     match is_certain || node.ports.switch_alive(ANSWER_DEADLINE).await.is_ok() {
         true => mute,
         false => HashSet::new(),

@@ -13,7 +13,7 @@ pub use flags::command_line;
 pub(super) use flags::{Caller, OVNKUBE, add as add_flags, layers as flag_layers};
 
 use super::layers::{Given, Layer, Origin};
-use super::usual::PLUGIN_NAMES;
+use super::usual::NETWORK_PLUGIN_NAMES;
 
 /// A setting of ovn-kubernetes, and its meaning for podwire. A name that it lacks is empty; a flag
 /// that podwire has under the same name is left out.
@@ -219,9 +219,9 @@ impl Meaning {
         match self {
             Mtu => Ok(decimal(value)),
             LogLevel => log_filter(value),
-            Plugin if !PLUGIN_NAMES.contains(&value) => Err(format!(
+            Plugin if !NETWORK_PLUGIN_NAMES.contains(&value) => Err(format!(
                 "expected {}, and not {value:?}",
-                PLUGIN_NAMES.join(" or ")
+                NETWORK_PLUGIN_NAMES.join(" or ")
             )),
             Fixed(values, _) if !values.contains(&value) => Err(format!(
                 "expected {}, which is the only value that podwire supports, not {value:?}",

@@ -111,6 +111,46 @@ fn the_ports_of_a_list_of_interfaces_are_named_as_the_lists_controllers_name_the
 }
 
 #[test]
+fn a_port_on_a_bridge_records_where_it_is_and_a_port_of_the_nodes_own_network_does_not() {
+    let own = planned(&[spec(&[], &[])]).unwrap().remove(0);
+    assert!(
+        ["bridge", "vlan", "ofport-request"]
+            .iter()
+            .all(|key| { !own.external_ids.contains_key(&format!("podwire.io/{key}")) })
+    );
+    let switch_port = SwitchPort {
+        bridge: Some("br1".to_owned()),
+        vlan: "vlan_mode native-untagged, tag 7, trunks 1-9".parse().ok(),
+        ofport_request: Some(12),
+    };
+    let there = InterfaceSpec {
+        switch_port: switch_port.clone(),
+        logical_port: Some("lp".to_owned()),
+        ..spec(&["10.1.2.3/24"], &[])
+    };
+    let there = planned(&[there]).unwrap().remove(0);
+    let ids = &there.external_ids;
+    assert_eq!(
+        (there.iface_id.as_str(), ids["iface-id"].as_str()),
+        ("lp", "lp")
+    );
+    assert_eq!(ids["podwire.io/bridge"], "br1");
+    assert_eq!(
+        ids["podwire.io/vlan"],
+        "vlan_mode native-untagged, tag 7, trunks 1-9"
+    );
+    assert_eq!(
+        SwitchPort::of_row(|id| ids.get(id).map(String::as_str)),
+        switch_port
+    );
+    assert_eq!(
+        there.link.pod_ipv6,
+        PodIpv6::Usual,
+        "its network may have routers"
+    );
+}
+
+#[test]
 fn limits_are_passed_on_as_they_are() {
     let interface = InterfaceSpec {
         bandwidth: Bandwidth {

@@ -35,12 +35,14 @@ impl Preamble {
     pub fn parse(text: &str, command: Command) -> Result<Self, ConfError> {
         let Members {
             cni_version,
+            plugin_type,
             agent_socket,
             timeout,
             ipam,
         } = Members::of(text)?;
         let mut fields = Fields::root(Map::from_iter([
             ("cniVersion".to_owned(), cni_version),
+            ("type".to_owned(), plugin_type),
             ("agentSocket".to_owned(), agent_socket),
             ("timeoutSeconds".to_owned(), timeout),
         ]));
@@ -63,7 +65,8 @@ impl Preamble {
     pub fn version(text: &str) -> CniVersion {
         let version = Members::of(text).and_then(|members| {
             let version = ("cniVersion".to_owned(), members.cni_version);
-            read::version(&mut Fields::root(Map::from_iter([version])))
+            let plugin_type = ("type".to_owned(), members.plugin_type);
+            read::version(&mut Fields::root(Map::from_iter([version, plugin_type])))
         });
         version.unwrap_or(CniVersion::LATEST)
     }
@@ -73,6 +76,8 @@ impl Preamble {
 struct Members {
     #[serde(rename = "cniVersion", default)]
     cni_version: Value,
+    #[serde(rename = "type", default)]
+    plugin_type: Value,
     #[serde(rename = "agentSocket", default)]
     agent_socket: Value,
     #[serde(rename = "timeoutSeconds", default)]

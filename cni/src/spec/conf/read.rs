@@ -8,6 +8,7 @@ use macaddr::MacAddr6;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
+use super::on_bridge::{self, OVS_CNI};
 use super::{
     Attachment, Bandwidth, CniArgs, ConfError, IpamConf, NetConf, RequestedIp, RuntimeConfig,
 };
@@ -42,6 +43,7 @@ pub(super) fn conf(bytes: &[u8], on_fault: Faults) -> Result<NetConf, ConfError>
     Ok(NetConf {
         cni_version,
         name,
+        on_bridge: faults.resolve(on_bridge::read(&mut fields, &plugin_type))?,
         plugin_type,
         runtime: faults.resolve(runtime_config(&mut fields))?,
         args: faults.resolve(cni_args(&mut fields))?,
@@ -90,10 +92,12 @@ impl FaultList {
 }
 
 pub(super) fn version(fields: &mut Fields) -> Result<CniVersion, ConfError> {
-    Ok(fields
-        .string("cniVersion")?
-        .ok_or(VersionError::Missing)?
-        .parse()?)
+    match fields.string("cniVersion")? {
+        Some(version) => Ok(version.parse()?),
+        // ovs-cni's examples have none. Runtimes read the version of the result from the result.
+        None if fields.has_text("type", OVS_CNI) => Ok(CniVersion::V0_3_1),
+        None => Err(VersionError::Missing.into()),
+    }
 }
 
 fn required_name(fields: &mut Fields) -> Result<String, FieldError> {
@@ -127,9 +131,14 @@ fn cni_args(root: &mut Fields) -> Result<CniArgs, FieldError> {
     let Some(mut fields) = args.object("cni")? else {
         return Ok(CniArgs::default());
     };
+    // ovs-cni takes these two in any case, as annotations are written by hand.
+    for name in ["mac", "ovnPort"] {
+        fields.respell(name);
+    }
     Ok(CniArgs {
         ips: fields.list("ips", requested_ip)?,
         mac: mac(&mut fields)?,
+        ovn_port: fields.string("ovnPort")?,
         others: fields.rest(),
     })
 }

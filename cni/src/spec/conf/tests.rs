@@ -389,3 +389,141 @@ fn any_json() -> impl Strategy<Value = Value> {
         ]
     })
 }
+
+fn on_bridge(extra: Value) -> OnBridge {
+    let mut conf = json!({"bridge": "br1"});
+    for (name, value) in extra.as_object().unwrap() {
+        conf[name] = value.clone();
+    }
+    parse(conf).on_bridge.unwrap()
+}
+
+#[test]
+fn vlan_and_trunk_say_which_vlans_a_port_is_in_as_with_ovs_cni() {
+    for (extra, text) in [
+        (json!({}), "vlan_mode trunk"),
+        (json!({"trunk": []}), "vlan_mode trunk"),
+        (json!({"vlan": 100}), "vlan_mode access, tag 100"),
+        (json!({"vlan": 0}), "vlan_mode access, tag 0"),
+        (
+            json!({"trunk": [{"id": 42}, {"minID": 1000, "maxID": 1010}, {"id": 41}]}),
+            "vlan_mode trunk, trunks 41-42,1000-1010",
+        ),
+        (
+            json!({"vlan": 7, "trunk": [{"minID": 1, "maxID": 9, "id": 5}]}),
+            "vlan_mode native-untagged, tag 7, trunks 1-9",
+        ),
+    ] {
+        let vlan = on_bridge(extra).vlan;
+        assert_eq!(vlan.to_string(), text);
+        assert_eq!(text.parse(), Ok(vlan), "it is read as it was written");
+    }
+    assert_eq!(
+        "1-3,9".parse::<Vlans>().unwrap().iter().collect::<Vec<_>>(),
+        [1, 2, 3, 9]
+    );
+    for text in [
+        "",
+        "vlan_mode access",
+        "vlan_mode trunk, tag 5",
+        "vlan_mode trunk, trunks x",
+    ] {
+        assert_eq!(text.parse::<Vlan>(), Err(()), "{text:?}");
+    }
+}
+
+#[test]
+fn what_ovs_cni_has_and_podwire_has_not_is_refused_by_name_or_has_no_effect() {
+    let conf = on_bridge(json!({
+        "ofport_request": 0, "interface_type": "system", "deviceID": "",
+        "socket_file": "unix:/run/db.sock", "configuration_path": "/etc/ovs.conf",
+        "link_state_check_retries": 5, "link_state_check_interval": 1000,
+    }));
+    assert_eq!(conf.ofport_request, None);
+    assert_eq!(conf.socket_file.as_deref(), Some("unix:/run/db.sock"));
+    let range = |first: u16, last: u16| json!({"trunk": [{"minID": first, "maxID": last}]});
+    for (extra, words) in [
+        (json!({"bridge": "a/b"}), vec!["bridge", "a/b"]),
+        (
+            json!({"bridge": "sixteen-letters-"}),
+            vec!["bridge", "sixteen-letters-"],
+        ),
+        (json!({"bridge": 5}), vec!["bridge", "5"]),
+        (json!({"vlan": 4095}), vec!["vlan", "4095"]),
+        (json!({"vlan": -1}), vec!["vlan", "-1"]),
+        (json!({"vlan": "100"}), vec!["vlan", "100"]),
+        (json!({"trunk": 5}), vec!["trunk", "5"]),
+        (json!({"trunk": [{}]}), vec!["trunk[0].id"]),
+        (
+            json!({"trunk": [{"id": 4095}]}),
+            vec!["trunk[0].id", "4095"],
+        ),
+        (
+            json!({"trunk": [{"id": 1}, {"minID": 5}]}),
+            vec!["trunk[1].maxID"],
+        ),
+        (json!({"trunk": [{"maxID": 5}]}), vec!["trunk[0].minID"]),
+        (range(9, 8), vec!["trunk[0].maxID", "8", "9"]),
+        (range(9, 5000), vec!["trunk[0].maxID", "5000"]),
+        (
+            json!({"ofport_request": 65280}),
+            vec!["ofport_request", "65280"],
+        ),
+        (
+            json!({"interface_type": "internal"}),
+            vec!["interface_type", "internal", "system"],
+        ),
+        (
+            json!({"interface_type": "dpdk"}),
+            vec!["interface_type", "dpdk", "system"],
+        ),
+        (
+            json!({"deviceID": "0000:18:00.2"}),
+            vec!["deviceID", "0000:18:00.2"],
+        ),
+        (
+            json!({"netAttachDefName": "ns/blue"}),
+            vec!["bridge", "netAttachDefName"],
+        ),
+    ] {
+        let mut conf = json!({"bridge": "br1"});
+        for (name, value) in extra.as_object().unwrap() {
+            conf[name] = value.clone();
+        }
+        let (code, text) = refusal(conf);
+        assert_eq!(code, 7);
+        assert!(
+            words.iter().all(|word| text.contains(word)),
+            "{text}: {words:?}"
+        );
+    }
+    for name in ["vlan", "trunk", "ofport_request", "interface_type"] {
+        let (_, text) = refusal(json!({ (name): [] }));
+        assert!(text.contains(name) && text.contains("bridge"), "{text}");
+    }
+}
+
+#[test]
+fn a_configuration_of_ovs_cni_needs_no_bridge_for_a_logical_port_and_no_version() {
+    let parse = |conf: Value| NetConf::parse(conf.to_string().as_bytes());
+    let of = |extra: Value| {
+        let mut conf = json!({"name": "mynet", "type": "ovs"});
+        for (name, value) in extra.as_object().unwrap() {
+            conf[name] = value.clone();
+        }
+        parse(conf)
+    };
+    let conf = of(json!({"args": {"cni": {"OvnPort": "lp", "MAC": "02:00:00:00:00:07"}}})).unwrap();
+    assert_eq!(conf.on_bridge.as_ref().unwrap().bridge, None);
+    assert_eq!(conf.args.ovn_port.as_deref(), Some("lp"));
+    assert_eq!(conf.requested_mac(), "02:00:00:00:00:07".parse().ok());
+    assert_eq!(conf.cni_version, CniVersion::V0_3_1);
+    let of_podwire = parse(json!({"name": "n", "type": "podwire-cni", "bridge": "br1"}));
+    assert_eq!(of_podwire.unwrap_err().code().0, 1);
+    assert!(
+        super::tests::parse(json!({"args": {"cni": {"ovnPort": "lp"}}}))
+            .on_bridge
+            .is_none(),
+        "a pod of the default network chooses no logical port"
+    );
+}
