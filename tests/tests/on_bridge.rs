@@ -4,8 +4,8 @@
 use std::net::IpAddr;
 
 use podwire_tests::frames::{self, Capture};
-use podwire_tests::ovn::{Central, OvnNode};
-use podwire_tests::{AgentOptions, PluginRun, Pod, TestNode, datapath, links, traffic};
+use podwire_tests::ovn::{Central, LogicalPort, OvnNode};
+use podwire_tests::{AgentOptions, PluginRun, Pod, TestNode, conf, datapath, links, traffic};
 use serde_json::{Value, json};
 
 /// The minimal configuration of a network on a bridge, with more members.
@@ -648,4 +648,73 @@ fn beside_ovn_a_pod_has_its_default_network_and_a_bridge_of_its_own() {
     pod.del().success();
     assert_no_ports(&node, &["br1"]);
     node.leftovers().assert_none();
+}
+
+#[test]
+fn a_pod_on_a_physical_network_is_refused_without_its_mapping_and_then_talks_on_its_vlan() {
+    let (central, node) = Central::with_node();
+    let _agent = node.start_agent(&OvnNode::agent_options());
+    central.nbctl(
+        "ls-add lan -- lsp-add lan lan-physical '' 100 -- lsp-set-type lan-physical localnet \
+         -- lsp-set-addresses lan-physical unknown \
+         -- lsp-set-options lan-physical network_name=physnet",
+    );
+    let mut web = node.pod("web");
+    let mut port = LogicalPort::of(&web, &node, 11);
+    port.node = "lan".to_owned();
+    port.name = "blue.lan_tests_web".to_owned();
+    central.add_port(&port);
+    web.interface = "net1".to_owned();
+    let entry = json!({"ip_addresses": ["192.0.2.11/24"], "mac_address": port.mac()});
+    let web = web.annotate("k8s.ovn.org/pod-networks", &json!({"blue/lan": entry}));
+    let mut lan = conf();
+    for (name, value) in [
+        ("name", "lan"),
+        ("topology", "localnet"),
+        ("netAttachDefName", "blue/lan"),
+        ("physicalNetworkName", "physnet"),
+    ] {
+        lan[name] = value.into();
+    }
+
+    let refused = web.exec("ADD", &lan).error();
+    assert_eq!(refused.code, 11, "{refused:?}");
+    refused.assert_names(&["physnet", "has no ovn-bridge-mappings"]);
+    // What it says, done.
+    let of_others = "'external_ids:ovn-bridge-mappings=\"other:br-other\"'";
+    let set = |node: &OvnNode, line: &str| {
+        node.run("sh", ["-c", line]);
+    };
+    set(&node, &format!("ovs-vsctl set Open_vSwitch . {of_others}"));
+    let refused = web.exec("ADD", &lan).error();
+    refused.assert_names(&["physnet", "has other:br-other only"]);
+    let said = format!("{refused:?}").replace("\\", "");
+    let fix = said.split_once("ovs-vsctl set").unwrap().1;
+    let fix = &fix[..=fix.rfind('\'').unwrap()];
+    set(
+        &node,
+        &format!("ovs-vsctl set{}", fix.replace("BRIDGE", "br-phys")),
+    );
+    let refused = web.exec("ADD", &lan).error();
+    refused.assert_names(&[
+        "physnet",
+        "br-phys",
+        "does not exist",
+        "ovs-vsctl add-br br-phys",
+    ]);
+    make_bridge(&node, "br-phys");
+    let result = web.exec("ADD", &lan).success();
+
+    node.vsctl("br-set-external-id br-phys podwire.io/attach true");
+    let outside = with_address(on("br-phys", json!({"vlan": 100})), "192.0.2.1/24");
+    let (host, _) = attached(&node, "host", &outside);
+    traffic::ping_until_answered(host.place(), address("192.0.2.11")).unwrap();
+    traffic::tcp_echo(web.place(), host.place(), address("192.0.2.1"), 1 << 20).unwrap();
+    web.exec("CHECK", &with_prev(&lan, &result)).success();
+    web.exec("DEL", &lan).success();
+    host.exec("DEL", &outside).success();
+    // ovn-controller's patch ports stay, as long as there is a mapping.
+    for pod in [&web, &host] {
+        assert!(node.interface_of(&pod.container).is_none());
+    }
 }

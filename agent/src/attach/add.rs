@@ -15,6 +15,7 @@ use super::removal::remove;
 use super::turns::Cancel;
 use super::undo::{Done, Undo};
 use super::{Call, Error, Handles, READY_DEADLINE};
+use crate::config::Mode;
 use crate::fault::fault_point;
 use crate::journal::State;
 use crate::observe::{Repair, Trace, WaitFor};
@@ -109,6 +110,7 @@ impl Add<'_> {
             Some(on_bridge) => on_bridge.ready(self.node, patience()).await?,
             None => self.node.ports.ready(patience()).await?,
         }
+        self.confirm_physical_network()?;
         drop(waiting);
         self.clear_leftovers(netns).await?;
         if let Some(on_bridge) = self.on_bridge {
@@ -116,6 +118,18 @@ impl Add<'_> {
         }
         fault_point!("add-begun");
         Ok(())
+    }
+
+    /// A network on a physical one that this node does not connect would be waited for in vain.
+    fn confirm_physical_network(&self) -> Result<(), Error> {
+        let conf = &self.call.conf;
+        if !conf.is_localnet || self.node.config.ovn.mode != Mode::Ovn {
+            return Ok(());
+        }
+        let own = conf.physical_network_name.as_deref().unwrap_or(&conf.name);
+        // ovn-kubernetes' name for it before there was physicalNetworkName.
+        let older = format!("{}_br-localnet", conf.name.replace(['-', '/'], "."));
+        Ok(self.node.ports.confirm_mapping(&[own, &older])?)
     }
 
     /// Removes what an earlier attachment with the same key left behind, for example one whose

@@ -44,6 +44,19 @@ pub enum PortError {
         /// Who should create it.
         maker: BridgeMaker,
     },
+    /// ovn-controller does not connect a physical network here.
+    #[error("this node does not connect physical network {network}: {}; {}",
+        missing_mapping(.mappings, .bridge.as_deref()), mapping_hint(.network, .key, .mappings, .bridge.as_deref()))]
+    NoMapping {
+        /// The physical network.
+        network: String,
+        /// The key of external_ids that has the mappings.
+        key: String,
+        /// Its value.
+        mappings: String,
+        /// The bridge that it names for the network, which does not exist.
+        bridge: Option<String>,
+    },
     /// Another pod's port has the iface-id.
     #[error(
         "iface-id {iface_id} is the port of {holder}; the names and interfaces of two pods give \
@@ -133,6 +146,25 @@ pub enum PortError {
         /// Why it could not be reached.
         source: UnixctlError,
     },
+}
+
+fn missing_mapping(mappings: &str, bridge: Option<&str>) -> String {
+    match (mappings, bridge) {
+        (_, Some(bridge)) => format!("bridge {bridge}, in ovn-bridge-mappings, does not exist"),
+        ("", None) => "external_ids of Open_vSwitch has no ovn-bridge-mappings".to_owned(),
+        (has, None) => format!("ovn-bridge-mappings has {has} only"),
+    }
+}
+
+fn mapping_hint(network: &str, key: &str, mappings: &str, bridge: Option<&str>) -> String {
+    if let Some(bridge) = bridge {
+        return format!("create it: ovs-vsctl add-br {bridge}");
+    }
+    let comma = if mappings.is_empty() { "" } else { "," };
+    format!(
+        "name the bridge with its NIC: ovs-vsctl set Open_vSwitch . \
+         'external_ids:{key}=\"{mappings}{comma}{network}:BRIDGE\"'"
+    )
 }
 
 /// Who creates a bridge.

@@ -34,7 +34,7 @@ use tokio::time::Instant;
 pub use bridge::BridgeWanted;
 pub use bridge_ports::{BridgePorts, SecuredPort, Touched};
 pub use error::{BridgeMaker, PortError};
-use ovn::node_key;
+use ovn::node_entry;
 pub use ovn::{ControllerError, Diagnosis};
 pub use record::{PortRecord, addresses, own_addresses};
 pub use restore::Epoch;
@@ -86,6 +86,12 @@ pub struct AddedPort {
     pub iface_id: String,
     /// The pod's uid, to which the logical port may be bound.
     pub iface_id_ver: Option<String>,
+}
+
+/// The entries of `ovn-bridge-mappings`: physical networks, each with its bridge.
+fn entries(mappings: &str) -> impl Iterator<Item = (&str, &str)> {
+    let pairs = mappings.split(',').filter_map(|it| it.rsplit_once(':'));
+    pairs.map(|(network, bridge)| (network.trim(), bridge.trim()))
 }
 
 /// Who else has to do with a bridge that a network configuration names.
@@ -174,16 +180,38 @@ impl Ports {
         is_there.then_some(()).ok_or_else(|| self.no_bridge(bridge))
     }
 
+    /// Confirms that ovn-controller connects a physical network, by the first of its names that
+    /// `ovn-bridge-mappings` has. It does so only with a bridge that exists
+    /// (`add_bridge_mappings` in OVN's controller/patch.c).
+    ///
+    /// # Errors
+    /// [`PortError::NoMapping`].
+    pub fn confirm_mapping(&self, names: &[&str]) -> Result<(), PortError> {
+        self.client.read(|db| {
+            let (key, mappings) = node_entry(db, "ovn-bridge-mappings");
+            let of = |name: &&str| entries(&mappings).find(|(network, _)| network == name);
+            let mapped = names.iter().find_map(of).map(|(_, bridge)| bridge);
+            if mapped.is_some_and(|it| db.bridge_by_name(it).is_some()) {
+                return Ok(());
+            }
+            Err(PortError::NoMapping {
+                network: (*names.first().unwrap_or(&"")).to_owned(),
+                bridge: mapped.map(str::to_owned),
+                key,
+                mappings: mappings.clone(),
+            })
+        })
+    }
+
     /// What OVN on this node uses a bridge for, and what an operator has said about ports of
     /// network configurations on it.
     pub fn claims(&self, bridge: &str) -> BridgeClaims {
         self.client.read(|db| {
-            let mappings = node_key(db, "ovn-bridge-mappings").unwrap_or_default();
-            let mut mappings = mappings.split(',').filter_map(|it| it.rsplit_once(':'));
-            let network = mappings.find(|(_, mapped)| mapped.trim() == bridge);
+            let (_, mappings) = node_entry(db, "ovn-bridge-mappings");
+            let network = entries(&mappings).find(|(_, mapped)| *mapped == bridge);
             let said = db.bridge_by_name(bridge);
             BridgeClaims {
-                network: network.map(|(network, _)| network.trim().to_owned()),
+                network: network.map(|(network, _)| network.to_owned()),
                 said: said.and_then(|it| Some(it.external_id(ATTACH)?.to_owned())),
             }
         })

@@ -223,12 +223,20 @@ impl Ports {
 /// counts (`get_chassis_external_id_value` in OVN's lib/ovn-util.c): several chassis may share one
 /// Open vSwitch.
 pub(super) fn node_key(db: &Db, name: &str) -> Option<String> {
-    let root = db.open_vswitch()?;
-    let own = root
-        .external_id("system-id")
-        .and_then(|chassis| root.external_id(&format!("{name}-{chassis}")));
-    let value = own.or_else(|| root.external_id(name));
-    value.filter(|it| !it.is_empty()).map(str::to_owned)
+    let (_, value) = node_entry(db, name);
+    (!value.is_empty()).then_some(value)
+}
+
+/// The same, with the key that counts; the value may be empty.
+pub(super) fn node_entry(db: &Db, name: &str) -> (String, String) {
+    let root = db.open_vswitch();
+    let id = |key: &str| root.as_ref()?.external_id(key).map(str::to_owned);
+    let own = id("system-id").map(|chassis| format!("{name}-{chassis}"));
+    let own = own.and_then(|key| Some((id(&key)?, key)));
+    match own {
+        Some((value, key)) => (key, value),
+        None => (name.to_owned(), id(name).unwrap_or_default()),
+    }
 }
 
 /// Whether ovn-controller has a logical port, in its own words: `name: [PORT], OVS interface name

@@ -54,6 +54,10 @@ pub struct NetConf {
     pub quiet_pods: Option<bool>,
     /// The `namespace/name` of the NetworkAttachmentDefinition that this configuration comes from.
     pub net_attach_def_name: Option<String>,
+    /// `physicalNetworkName` of a configuration with `topology` localnet, if it has one.
+    pub physical_network_name: Option<String>,
+    /// Whether it is of a network of OVN that is on a physical one: `topology` is localnet.
+    pub is_localnet: bool,
     /// `bridge` and ovs-cni's other members: the port is on that bridge of Open vSwitch, and neither
     /// annotations nor the node's subnets give it addresses. None for a network of the node's own.
     pub on_bridge: Option<OnBridge>,

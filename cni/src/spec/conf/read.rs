@@ -55,6 +55,8 @@ pub(super) fn conf(bytes: &[u8], on_fault: Faults) -> Result<NetConf, ConfError>
         port_security: faults.resolve(fields.switch("portSecurity"))?,
         quiet_pods: faults.resolve(fields.switch("quietPods"))?,
         net_attach_def_name: faults.resolve(fields.string("netAttachDefName"))?,
+        physical_network_name: faults.resolve(fields.string("physicalNetworkName"))?,
+        is_localnet: fields.has_text("topology", "localnet"),
         capabilities: faults.resolve(capabilities(&mut fields))?,
         attachments: faults.resolve(attachments(&mut fields))?,
         prev_result: fields.take("prevResult"),
