@@ -54,8 +54,9 @@ pub struct NetConf {
     pub quiet_pods: Option<bool>,
     /// The `namespace/name` of the NetworkAttachmentDefinition that this configuration comes from.
     pub net_attach_def_name: Option<String>,
-    /// `bridge` and ovs-cni's other members: the port is on that bridge of Open vSwitch, and neither
-    /// annotations nor the node's subnets give it addresses. None for a network of the node's own.
+    /// `bridge` and ovs-cni's other members: the port is on that bridge of Open vSwitch, and
+    /// neither annotations nor the node's subnets give it addresses. None for a network of the
+    /// node's own.
     pub on_bridge: Option<OnBridge>,
     /// The capabilities that the configuration requests from the runtime.
     pub capabilities: BTreeMap<String, bool>,
