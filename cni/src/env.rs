@@ -6,7 +6,7 @@ mod args;
 use std::ffi::OsString;
 
 use crate::spec::{Command, ErrorCode, SpecError, excerpt};
-pub use crate::spec::{MAX_NAME, is_valid_name};
+pub use crate::spec::{MAX_IFNAME, MAX_NAME, is_valid_ifname, is_valid_name};
 
 pub use args::{Args, ArgsError};
 
@@ -22,8 +22,6 @@ pub const VARIABLES: [&str; 6] = [
 
 /// The longest container id: NAME_MAX, since it becomes part of a file's name.
 pub const MAX_CONTAINER_ID: usize = 255;
-/// The longest interface name: IFNAMSIZ less the closing NUL.
-pub const MAX_IFNAME: usize = 15;
 /// The longest path of a network namespace: PATH_MAX less the closing NUL.
 pub const MAX_NETNS: usize = 4095;
 /// The longest namespace (DNS-1123 label, as Kubernetes has it).
@@ -187,18 +185,6 @@ impl Invocation {
         limit("CNI_PATH", &self.path, MAX_TEXT)?;
         Ok(self)
     }
-}
-
-/// Whether the kernel accepts this as an interface's name (`dev_valid_name`): 1 to 15 bytes, not
-/// "." or "..", without '/', ':' and white space.
-pub fn is_valid_ifname(text: &str) -> bool {
-    (1..=MAX_IFNAME).contains(&text.len())
-        // `all` and `default` are the names of sysctl directories, and '%' makes the kernel choose
-        // a name (`dev_alloc_name`).
-        && !matches!(text, "." | ".." | "all" | "default")
-        && !text
-            .chars()
-            .any(|c| matches!(c, '/' | ':' | '%') || c.is_whitespace() || c.is_control())
 }
 
 fn check_container_id(id: &str) -> Result<(), EnvError> {

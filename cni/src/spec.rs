@@ -16,7 +16,7 @@ pub use conf::{
     RequestedIp, RuntimeConfig, Vlan, Vlans,
 };
 pub use error::{ErrorCode, SpecError};
-pub use fields::{FieldError, MAX_NAME, is_valid_name};
+pub use fields::{FieldError, MAX_IFNAME, MAX_NAME, is_valid_ifname, is_valid_name};
 pub use result::{CniResult, Dns, Interface, IpConfig, ResultError, Route};
 pub use version::{CniVersion, VersionError};
 

@@ -81,7 +81,7 @@ fn what_was_changed_by_hand_is_seen_and_the_printed_commands_restore_the_pod() {
         ip link set $H down => is down
         ip link set $H down; ip link set $H name other; ip link set other up => is called other
         ovs-vsctl set port $H tag=7 => has tag 7
-        ovs-vsctl set port $H vlan_mode=access trunks=3,4 => has trunks 3, 4, vlan_mode access
+        ovs-vsctl set port $H vlan_mode=access trunks=3,4 => has vlan_mode access, trunks 3-4
         ovs-vsctl set interface $H external_ids:iface-id=x => has iface-id "x"
         nsenter --net=$N ip addr flush dev eth0 scope global => has lost address
         nsenter --net=$N ip route del default => has lost the route to 0.0.0.0/0

@@ -139,6 +139,9 @@ fn every_example_is_added_checked_and_removed() {
             assert_eq!(node.vsctl(format!("list-ports {bridge}")), "", "{name}");
         }
     }
+    let removed = node.podwire("uninstall --bin-dir /run/bin --conf-dir /run/net.d");
+    assert!(removed.status.success(), "{removed:?}");
+    assert!(!node.path(PLUGIN).exists());
 }
 
 #[test]

@@ -28,7 +28,7 @@ pub(super) async fn add(
     cancel: &Arc<Cancel>,
     trace: &mut Trace,
 ) -> Result<String, Error> {
-    let on_bridge = OnBridge::of(node, call)?;
+    let on_bridge = OnBridge::of(node, &call.conf, &call.args)?;
     let add = Add {
         node,
         call,

@@ -37,7 +37,10 @@ impl Add<'_> {
         undo: &mut Undo,
     ) -> Result<Assignment, Error> {
         if let Some(on_bridge) = self.on_bridge {
-            return self.assign_on(on_bridge, undo).await;
+            let mut assigned = self.source_on_bridge(undo).await?;
+            let interfaces = assigned.interfaces.iter_mut();
+            interfaces.for_each(|interface| on_bridge.apply(interface));
+            return Ok(assigned);
         }
         let settings = Settings::parse(&pod.annotations)?;
         let mut assigned = self.source_of(pod, undo).await?;
@@ -52,6 +55,19 @@ impl Add<'_> {
             }
         }
         Ok(assigned)
+    }
+
+    /// On a bridge that the configuration names, annotations and the node's subnets give nothing:
+    /// they are for the cluster's networks.
+    async fn source_on_bridge(&self, undo: &mut Undo) -> Result<Assignment, Error> {
+        match self.call.delegate(self.node)? {
+            Some(plugin) => self.delegated(plugin, undo).await,
+            None => Ok(Assignment {
+                interfaces: vec![requested(&self.call.conf)],
+                dns: self.call.conf.dns.clone(),
+                from_annotation: false,
+            }),
+        }
     }
 
     async fn source_of(&self, pod: &PodMetadata, undo: &mut Undo) -> Result<Assignment, Error> {
@@ -136,7 +152,7 @@ impl Add<'_> {
         })
     }
 
-    pub(super) async fn delegated(
+    async fn delegated(
         &self,
         mut plugin: Delegate<'_>,
         undo: &mut Undo,
@@ -252,7 +268,7 @@ impl Add<'_> {
 }
 
 /// An interface with the configuration's settings, without addresses.
-pub(super) fn requested(conf: &NetConf) -> InterfaceSpec {
+fn requested(conf: &NetConf) -> InterfaceSpec {
     InterfaceSpec {
         mac: conf.requested_mac(),
         mtu: conf.mtu,

@@ -65,6 +65,13 @@ pub struct Refused {
     pub error: SpecError,
 }
 
+impl Add<'_> {
+    /// The bridge, if it is not the node's own.
+    pub(super) fn other_bridge(&self) -> Option<&str> {
+        self.on_bridge.and_then(OnBridge::other_bridge)
+    }
+}
+
 impl Call {
     /// The attachment as the owner of addresses.
     pub(super) fn owner(&self) -> Owner {

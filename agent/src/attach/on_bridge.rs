@@ -1,19 +1,17 @@
-//! Attachments whose network configuration names their bridge, with the members of ovs-cni: the port
-//! is a plain port of Open vSwitch there, in OVN mode too, and has addresses from a delegated IPAM
-//! plugin or none.
+//! Attachments whose network configuration names their bridge, with the members of ovs-cni: the
+//! port is a plain port of Open vSwitch there, in OVN mode too, and has addresses from a delegated
+//! IPAM plugin or none.
 
 use std::path::Path;
 use std::time::Duration;
 
 use macaddr::MacAddr6;
-use podwire_cni::spec::{self, ErrorCode, SpecError};
+use podwire_cni::env::Args;
+use podwire_cni::spec::{self, ErrorCode, NetConf, SpecError};
 
-use super::assignment::{Assignment, requested};
-use super::call::Add;
-use super::undo::Undo;
-use super::{Call, Error, Handles};
+use super::{Error, Handles};
 use crate::config::Mode;
-use crate::plan::SwitchPort;
+use crate::plan::{InterfaceSpec, SwitchPort};
 use crate::ports::{ATTACH, AddedPort};
 
 /// MTU in bytes of pods on another bridge, if the network has none of its own: Ethernet's. What the
@@ -24,8 +22,10 @@ const USUAL_MTU: u32 = 1500;
 #[derive(Debug)]
 pub(super) struct OnBridge {
     switch_port: SwitchPort,
-    /// The logical port that the configuration chooses.
+    /// The logical port that is chosen.
     logical_port: Option<String>,
+    /// The MAC address that is chosen in CNI_ARGS.
+    mac: Option<MacAddr6>,
 }
 
 impl OnBridge {
@@ -33,12 +33,12 @@ impl OnBridge {
     ///
     /// # Errors
     /// The member that can't be served on this node.
-    pub(super) fn of(node: &Handles, call: &Call) -> Result<Option<Self>, Error> {
-        let conf = &call.conf;
+    pub(super) fn of(node: &Handles, conf: &NetConf, args: &Args) -> Result<Option<Self>, Error> {
         let Some(asked) = &conf.on_bridge else {
             return Ok(None);
         };
-        let ovn_port = argument(call, "ovnPort").or(conf.args.ovn_port.as_deref());
+        let mac = argument(args, "mac").map(chosen_mac).transpose()?;
+        let ovn_port = argument(args, "ovnPort").or(conf.args.ovn_port.as_deref());
         confirm_socket(asked.socket_file.as_deref(), &node.config.ovsdb)?;
         let own = &node.config.bridge;
         let is_ovn = node.config.ovn.mode == Mode::Ovn;
@@ -54,7 +54,7 @@ impl OnBridge {
             }
         };
         if is_ovn && bridge == own {
-            return of_ovn(own, asked, ovn_port).map(Some);
+            return of_ovn(own, asked, ovn_port, mac).map(Some);
         }
         let is_elsewhere = bridge != own;
         if is_elsewhere && conf.port_security == Some(true) {
@@ -70,12 +70,22 @@ impl OnBridge {
                 ofport_request: asked.ofport_request,
             },
             logical_port: ovn_port.map(str::to_owned),
+            mac,
         }))
     }
 
     /// The bridge, if it is not the node's own.
     pub(super) fn other_bridge(&self) -> Option<&str> {
         self.switch_port.bridge.as_deref()
+    }
+
+    /// Sets what the port and its MTU depend on.
+    pub(super) fn apply(&self, interface: &mut InterfaceSpec) {
+        let usual = self.other_bridge().map(|_| USUAL_MTU);
+        interface.mac = self.mac.or(interface.mac);
+        interface.mtu = interface.mtu.or(usual);
+        interface.switch_port = self.switch_port.clone();
+        interface.logical_port.clone_from(&self.logical_port);
     }
 
     /// Confirms that a port can be created there now. A bridge that is missing is not waited for.
@@ -139,44 +149,12 @@ impl OnBridge {
     }
 }
 
-impl Add<'_> {
-    /// The bridge, if it is not the node's own.
-    pub(super) fn other_bridge(&self) -> Option<&str> {
-        self.on_bridge.and_then(OnBridge::other_bridge)
-    }
-
-    /// The one interface on a bridge. Annotations and the node's subnets are for the cluster's
-    /// networks.
-    pub(super) async fn assign_on(
-        &self,
-        on_bridge: &OnBridge,
-        undo: &mut Undo,
-    ) -> Result<Assignment, Error> {
-        let mut assigned = match self.call.delegate(self.node)? {
-            Some(plugin) => self.delegated(plugin, undo).await?,
-            None => Assignment {
-                interfaces: vec![requested(&self.call.conf)],
-                dns: self.call.conf.dns.clone(),
-                from_annotation: false,
-            },
-        };
-        let mac = argument(self.call, "mac").map(chosen_mac).transpose()?;
-        for interface in &mut assigned.interfaces {
-            interface.mac = mac.or(interface.mac);
-            let usual = on_bridge.other_bridge().map(|_| USUAL_MTU);
-            interface.mtu = interface.mtu.or(usual);
-            interface.switch_port = on_bridge.switch_port.clone();
-            interface.logical_port.clone_from(&on_bridge.logical_port);
-        }
-        Ok(assigned)
-    }
-}
-
 /// A port of OVN's own bridge, which is what its logical port says.
 fn of_ovn(
     own: &str,
     asked: &spec::OnBridge,
     logical_port: Option<&str>,
+    mac: Option<MacAddr6>,
 ) -> Result<OnBridge, Error> {
     if logical_port.is_none() {
         return Err(refused(format!(
@@ -197,12 +175,13 @@ fn of_ovn(
     Ok(OnBridge {
         switch_port: SwitchPort::default(),
         logical_port: logical_port.map(str::to_owned),
+        mac,
     })
 }
 
 /// One of ovs-cni's arguments in CNI_ARGS, in any case.
-fn argument<'a>(call: &'a Call, name: &str) -> Option<&'a str> {
-    let mut all = call.args.iter();
+fn argument<'a>(args: &'a Args, name: &str) -> Option<&'a str> {
+    let mut all = args.iter();
     let named = all.find(|(key, value)| key.eq_ignore_ascii_case(name) && !value.is_empty());
     named.map(|(_, value)| value)
 }

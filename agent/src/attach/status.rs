@@ -27,7 +27,7 @@ pub(super) async fn status(node: &Handles, call: &Call) -> Result<(), Error> {
         health.flows = health.flows_problem(node);
     }
     health.pass_over_southbound(node);
-    if let Some(on_bridge) = OnBridge::of(node, call)?
+    if let Some(on_bridge) = OnBridge::of(node, &call.conf, &call.args)?
         && on_bridge.other_bridge().is_some()
     {
         health.leave_own_bridge_out();

@@ -155,8 +155,8 @@ fn check_count(
 }
 
 /// Which IPv6 messages an interface may send by itself, and whether it believes routers. Anybody
-/// may route the network of a network attachment definition or of a bridge with VLANs, and an interface without an address
-/// may have to find one.
+/// may route the network of a network attachment definition or of a bridge with VLANs, and an
+/// interface without an address may have to find one.
 fn ipv6_of(spec: &InterfaceSpec, node: &NodeFacts) -> PodIpv6 {
     let has_address = spec.addresses.iter().any(|it| it.addr().is_ipv6());
     match spec.nad {

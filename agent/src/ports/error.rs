@@ -45,8 +45,10 @@ pub enum PortError {
         maker: BridgeMaker,
     },
     /// ovn-controller does not connect a physical network here.
-    #[error("this node does not connect physical network {network}: {}; {}",
-        missing_mapping(.mappings, .bridge.as_deref()), mapping_hint(.network, .key, .mappings, .bridge.as_deref()))]
+    #[error(
+        "this node does not connect physical network {network}: {}",
+        mapping_hint(.network, .key, .mappings, .bridge.as_deref())
+    )]
     NoMapping {
         /// The physical network.
         network: String,
@@ -148,21 +150,21 @@ pub enum PortError {
     },
 }
 
-fn missing_mapping(mappings: &str, bridge: Option<&str>) -> String {
-    match (mappings, bridge) {
-        (_, Some(bridge)) => format!("bridge {bridge}, in ovn-bridge-mappings, does not exist"),
-        ("", None) => "external_ids of Open_vSwitch has no ovn-bridge-mappings".to_owned(),
-        (has, None) => format!("ovn-bridge-mappings has {has} only"),
-    }
-}
-
 fn mapping_hint(network: &str, key: &str, mappings: &str, bridge: Option<&str>) -> String {
     if let Some(bridge) = bridge {
-        return format!("create it: ovs-vsctl add-br {bridge}");
+        return format!(
+            "bridge {bridge}, in {key}, does not exist; create it: ovs-vsctl add-br {bridge}"
+        );
     }
-    let comma = if mappings.is_empty() { "" } else { "," };
+    let (has, comma) = match mappings {
+        "" => (
+            "external_ids of Open_vSwitch has no ovn-bridge-mappings".to_owned(),
+            "",
+        ),
+        mappings => (format!("{key} has {mappings} only"), ","),
+    };
     format!(
-        "name the bridge with its NIC: ovs-vsctl set Open_vSwitch . \
+        "{has}; name the bridge with its NIC: ovs-vsctl set Open_vSwitch . \
          'external_ids:{key}=\"{mappings}{comma}{network}:BRIDGE\"'"
     )
 }

@@ -7,6 +7,7 @@
 mod bandwidth;
 mod bridge;
 mod bridge_ports;
+mod bridges;
 mod conntrack;
 mod error;
 mod ovn;
@@ -33,8 +34,8 @@ use tokio::time::Instant;
 
 pub use bridge::BridgeWanted;
 pub use bridge_ports::{BridgePorts, SecuredPort, Touched};
+pub use bridges::{ATTACH, BridgeClaims};
 pub use error::{BridgeMaker, PortError};
-use ovn::node_entry;
 pub use ovn::{ControllerError, Diagnosis};
 pub use record::{PortRecord, addresses, own_addresses};
 pub use restore::Epoch;
@@ -43,15 +44,14 @@ pub use switch::{BridgeView, OvnView, SwitchView, Tunnel};
 pub use tunnel::Encapsulation;
 pub use wait::version_of;
 
+use bridges::set_switch_port;
+
 use crate::config::{Config, Mode, OvnConfig};
-use crate::plan::{AttachmentKey, NodeFacts, PortPlan, SwitchPort, ids};
+use crate::plan::{AttachmentKey, NodeFacts, PortPlan, ids};
 
 /// Time limit of one transaction. ovsdb-server answers in less than a millisecond, under load in a
 /// few.
 const TRANSACTION_DEADLINE: Duration = Duration::from_secs(15);
-
-/// Key in a Bridge row's external_ids: whether network configurations may name it.
-pub const ATTACH: &str = "podwire.io/attach";
 
 /// The switch's database and its daemon.
 #[derive(Debug, Clone)]
@@ -86,21 +86,6 @@ pub struct AddedPort {
     pub iface_id: String,
     /// The pod's uid, to which the logical port may be bound.
     pub iface_id_ver: Option<String>,
-}
-
-/// The entries of `ovn-bridge-mappings`: physical networks, each with its bridge.
-fn entries(mappings: &str) -> impl Iterator<Item = (&str, &str)> {
-    let pairs = mappings.split(',').filter_map(|it| it.rsplit_once(':'));
-    pairs.map(|(network, bridge)| (network.trim(), bridge.trim()))
-}
-
-/// Who else has to do with a bridge that a network configuration names.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct BridgeClaims {
-    /// The physical network of OVN that it carries (`ovn-bridge-mappings`).
-    pub network: Option<String>,
-    /// `true` or `false`, if the operator has said whether network configurations may name it.
-    pub said: Option<String>,
 }
 
 /// Ports that were created.
@@ -164,79 +149,6 @@ impl Ports {
             .wait(&awaited, Instant::now() + patience, is_there)
             .await;
         found.map_err(|_| self.no_bridge(&self.bridge))
-    }
-
-    /// Waits until the replica is current, and no longer: a bridge that network configurations name
-    /// is there, or an operator has yet to create it.
-    ///
-    /// # Errors
-    /// [`PortError::NotConnected`] and [`PortError::NoBridge`].
-    pub async fn ready_on(&self, bridge: &str, patience: Duration) -> Result<(), PortError> {
-        if bridge == self.bridge {
-            return self.ready(patience).await;
-        }
-        self.synced(patience).await?;
-        let is_there = self.client.read(|db| db.bridge_by_name(bridge).is_some());
-        is_there.then_some(()).ok_or_else(|| self.no_bridge(bridge))
-    }
-
-    /// Confirms that ovn-controller connects a physical network, by the first of its names that
-    /// `ovn-bridge-mappings` has. It does so only with a bridge that exists
-    /// (`add_bridge_mappings` in OVN's controller/patch.c).
-    ///
-    /// # Errors
-    /// [`PortError::NoMapping`].
-    pub fn confirm_mapping(&self, names: &[&str]) -> Result<(), PortError> {
-        self.client.read(|db| {
-            let (key, mappings) = node_entry(db, "ovn-bridge-mappings");
-            let of = |name: &&str| entries(&mappings).find(|(network, _)| network == name);
-            let mapped = names.iter().find_map(of).map(|(_, bridge)| bridge);
-            if mapped.is_some_and(|it| db.bridge_by_name(it).is_some()) {
-                return Ok(());
-            }
-            Err(PortError::NoMapping {
-                network: (*names.first().unwrap_or(&"")).to_owned(),
-                bridge: mapped.map(str::to_owned),
-                key,
-                mappings: mappings.clone(),
-            })
-        })
-    }
-
-    /// What OVN on this node uses a bridge for, and what an operator has said about ports of
-    /// network configurations on it.
-    pub fn claims(&self, bridge: &str) -> BridgeClaims {
-        self.client.read(|db| {
-            let (_, mappings) = node_entry(db, "ovn-bridge-mappings");
-            let network = entries(&mappings).find(|(_, mapped)| *mapped == bridge);
-            let said = db.bridge_by_name(bridge);
-            BridgeClaims {
-                network: network.map(|(network, _)| network.to_owned()),
-                said: said.and_then(|it| Some(it.external_id(ATTACH)?.to_owned())),
-            }
-        })
-    }
-
-    /// The port of a bridge that has an OpenFlow port number.
-    pub fn holder_of_ofport(&self, bridge: Option<&str>, ofport: u16) -> Option<String> {
-        let bridge = bridge.unwrap_or(&self.bridge);
-        self.client.read(|db| {
-            let ports = db.bridge_by_name(bridge)?.ports();
-            let interfaces = ports
-                .filter_map(|port| db.port(port))
-                .flat_map(|port| port.interfaces())
-                .filter_map(|interface| db.interface(interface));
-            let mut holders = interfaces.filter(|it| it.ofport() == Some(i64::from(ofport)));
-            Some(holders.next()?.name().to_owned())
-        })
-    }
-
-    /// Whether a bridge has the userspace datapath; None if it does not exist.
-    pub fn is_netdev(&self, bridge: &str) -> Option<bool> {
-        self.client.read(|db| {
-            let bridge = db.bridge_by_name(bridge)?;
-            Some(bridge.datapath_type() == "netdev")
-        })
     }
 
     /// Waits without a time limit until the replica is current.
@@ -484,16 +396,6 @@ impl Ports {
             Ok(_) => Ok(()),
             Err(source) => Err(PortError::Transact { step, port, source }),
         }
-    }
-}
-
-/// Puts a port where it belongs, before it is created.
-fn set_switch_port(spec: &mut PortSpec, place: &SwitchPort) {
-    spec.ofport_request = place.ofport_request.or(spec.ofport_request);
-    if let Some(vlan) = &place.vlan {
-        spec.tag = vlan.tag;
-        spec.trunks = vlan.trunks.iter().collect();
-        spec.vlan_mode = Some(vlan.mode().to_owned());
     }
 }
 

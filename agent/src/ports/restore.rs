@@ -9,7 +9,8 @@ use podwire_ovs::vswitch::{self, Interface, PortRows, PortSpec};
 use tokio::sync::watch;
 
 use super::bandwidth::unused_qos;
-use super::{PortError, PortRecord, Ports, set_switch_port};
+use super::bridges::set_switch_port;
+use super::{PortError, PortRecord, Ports};
 use crate::plan::{AttachmentKey, Bandwidth, SwitchPort, ids};
 
 /// One lifetime of a database and of its bridges. In a new epoch, the ports of the old one may be

@@ -58,8 +58,9 @@ pub struct NetConf {
     pub physical_network_name: Option<String>,
     /// Whether it is of a network of OVN that is on a physical one: `topology` is localnet.
     pub is_localnet: bool,
-    /// `bridge` and ovs-cni's other members: the port is on that bridge of Open vSwitch, and neither
-    /// annotations nor the node's subnets give it addresses. None for a network of the node's own.
+    /// `bridge` and ovs-cni's other members: the port is on that bridge of Open vSwitch, and
+    /// neither annotations nor the node's subnets give it addresses. None for a network of the
+    /// node's own.
     pub on_bridge: Option<OnBridge>,
     /// The capabilities that the configuration requests from the runtime.
     pub capabilities: BTreeMap<String, bool>,

@@ -231,3 +231,18 @@ pub fn is_valid_name(text: &str) -> bool {
         .is_some_and(|first| first.is_ascii_alphanumeric())
         && bytes.all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-'))
 }
+
+/// The longest interface name: IFNAMSIZ less the closing NUL.
+pub const MAX_IFNAME: usize = 15;
+
+/// Whether the kernel accepts this as an interface's name (`dev_valid_name`): 1 to 15 bytes, not
+/// "." or "..", without '/', ':' and white space.
+pub fn is_valid_ifname(text: &str) -> bool {
+    (1..=MAX_IFNAME).contains(&text.len())
+        // `all` and `default` are the names of sysctl directories, and '%' makes the kernel choose
+        // a name (`dev_alloc_name`).
+        && !matches!(text, "." | ".." | "all" | "default")
+        && !text
+            .chars()
+            .any(|c| matches!(c, '/' | ':' | '%') || c.is_whitespace() || c.is_control())
+}

@@ -5,9 +5,8 @@ use std::str::FromStr;
 
 use serde_json::Value;
 
-use crate::env::is_valid_ifname;
 use crate::spec::FieldError;
-use crate::spec::fields::Fields;
+use crate::spec::fields::{Fields, is_valid_ifname};
 
 /// The name of ovs-cni's plugin.
 pub const OVS_CNI: &str = "ovs";
