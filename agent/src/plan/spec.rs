@@ -109,7 +109,7 @@ pub struct SwitchPort {
 }
 
 impl SwitchPort {
-    /// From a row's external_ids, where [`Self::write`] put it.
+    /// From a row's external_ids, where the plan recorded it.
     pub fn of_row<'a>(id: impl Fn(&str) -> Option<&'a str>) -> Self {
         Self {
             bridge: id(ids::BRIDGE).map(str::to_owned),
