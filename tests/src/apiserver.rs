@@ -216,7 +216,7 @@ impl ApiServer {
         self.delete_object("Pod", namespace, name);
     }
 
-    /// Deletes an object; the namespace of one without is empty.
+    /// Deletes an object, or marks it if it has finalizers; the namespace of one without is empty.
     pub fn delete_object(&self, kind: &str, namespace: &str, name: &str) {
         let (resource, key) = (objects::resource_of(kind), format!("{namespace}/{name}"));
         self.change(|state| state.store.delete(resource, &key));

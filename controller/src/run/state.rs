@@ -8,6 +8,7 @@ mod groups;
 mod learn;
 mod networks;
 mod unread;
+mod users;
 mod wanted;
 mod written;
 

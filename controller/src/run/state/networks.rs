@@ -10,11 +10,13 @@ use podwire_ovs::nb::Table;
 use podwire_ovs::replica::Db;
 use tokio::time::Instant;
 
+pub(super) use self::attachments::definition_of;
 use self::attachments::{attachment_of, written};
 use super::State;
 use super::begin::{UID, addresses_in, by_age, ports};
 use super::wanted::{Effects, Wanted};
 use crate::cluster::network::{Definition, Shape};
+use crate::cluster::user::Stored;
 use crate::cluster::{Name, ObjectName, Pod};
 use crate::diff::Plan;
 use crate::ipam::{FormerAddresses, Layout, Request, Space};
@@ -53,6 +55,11 @@ impl Networks {
         self.asking.get(definition).into_iter().flatten()
     }
 
+    /// All attachments with addresses, by pod and entry.
+    pub(crate) fn held(&self) -> impl Iterator<Item = (&ObjectName, &BTreeMap<Name, Network>)> {
+        self.held.iter()
+    }
+
     /// The pods on a network.
     pub(crate) fn holders<'a>(
         &'a self,
@@ -74,7 +81,17 @@ fn asked(pod: Option<&Pod>) -> BTreeSet<ObjectName> {
 }
 
 impl State {
-    pub(crate) fn learn_definition(&mut self, id: ObjectName, definition: Option<Definition>) {
+    pub(crate) fn learn_definition(
+        &mut self,
+        id: ObjectName,
+        object: Option<(Option<Definition>, Stored)>,
+    ) {
+        let (definition, stored) = object.unzip();
+        let definition = definition.flatten();
+        self.learn_stored(&id, stored);
+        if self.cluster.definitions.get(&id) == definition.as_ref() {
+            return;
+        }
         let before = self.cluster.definitions.get(&id);
         let both = before.into_iter().chain(&definition);
         let networks = both.filter_map(|it| Some(shared(&it.network.as_ref().ok()?.0)));
@@ -94,6 +111,7 @@ impl State {
             if let Some(pods) = self.networks.asking.get_mut(gone) {
                 pods.remove(id);
             }
+            self.mark_owners(gone);
         }
         for new in after.difference(&before) {
             let pods = self.networks.asking.entry(new.clone()).or_default();
@@ -318,6 +336,7 @@ impl State {
             let (is, was) = (refused.remove(id), self.networks.refused.remove(id));
             if is != was {
                 self.dirty.insert(Key::object(Of::Definition, id.clone()));
+                self.mark_owners(id);
             }
             self.networks.refused.extend(is.map(|is| (id.clone(), is)));
         }
@@ -344,6 +363,7 @@ impl State {
         if is_changed {
             for (_, id, _) in &definitions {
                 self.mark_asking(id);
+                self.mark_owners(id);
             }
             self.dirty.extend(holders.into_iter().map(Key::pod));
         }
@@ -387,18 +407,23 @@ impl State {
 }
 
 fn in_use(fields: &[&str], holders: &[ObjectName]) -> String {
-    let named = holders.iter().take(NAMED);
+    format!(
+        "{} of its spec.config can't be changed while pods are on the network, which stays what it \
+         was: delete {}, or change it back",
+        fields.join(", "),
+        named(holders)
+    )
+}
+
+/// Pods, for a message.
+pub(super) fn named(pods: &[ObjectName]) -> String {
+    let named = pods.iter().take(NAMED);
     let named: Vec<_> = named
         .map(|(namespace, name)| format!("{namespace}/{name}"))
         .collect();
-    let more = match holders.len().saturating_sub(NAMED) {
+    let more = match pods.len().saturating_sub(NAMED) {
         0 => String::new(),
         more => format!(" and {more} more"),
     };
-    format!(
-        "{} of its spec.config can't be changed while pods are on the network, which stays what it \
-         was: delete {}{more}, or change it back",
-        fields.join(", "),
-        named.join(", ")
-    )
+    named.join(", ") + &more
 }
