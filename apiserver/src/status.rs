@@ -4,9 +4,7 @@
 
 use hyper::header::{ACCEPT, HeaderValue};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::api::{
-    DeleteParams, PartialObjectMeta, Patch, PatchParams, PostParams, Preconditions,
-};
+use kube::api::{DeleteParams, PartialObjectMeta, Patch, PatchParams, PostParams, Preconditions};
 use kube::core::Request;
 use kube::{Client, Resource};
 use serde_json::Value;

@@ -20,8 +20,8 @@ use podwire_cluster::gateway::{Gateway, GatewayError};
 use podwire_cluster::networks::{self, OtherNetworks};
 use podwire_cluster::service::{Service, Slice};
 use podwire_cluster::{Labels, Slices};
-use serde_json::{Value, json};
 pub use podwire_cluster::{Name, ObjectName};
+use serde_json::{Value, json};
 
 use self::logging::Logging;
 use self::network::{Definition, Selections};

@@ -243,6 +243,15 @@ impl ApiServer {
         self.object(kind, namespace, name).unwrap_or_default()
     }
 
+    /// Waits until there is no such object.
+    #[track_caller]
+    pub fn await_missing(&self, (kind, namespace, name): (&str, &str, &str)) {
+        let (resource, key) = (objects::resource_of(kind), format!("{namespace}/{name}"));
+        self.await_state(&format!("no {kind} {key}"), |state| {
+            state.store.get(resource, &key).is_none()
+        });
+    }
+
     /// Sends a bookmark to every watch that asked for them.
     pub fn bookmark(&self) {
         self.change(|state| state.store.bookmark());

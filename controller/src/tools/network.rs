@@ -15,7 +15,7 @@ use super::{ToolError, View};
 use crate::cluster::ObjectName;
 use crate::cluster::network::{Definition, Shape, Topology};
 use crate::config::Config;
-use crate::key::{Attachment, Network};
+use crate::key::{Attachment, Key, Network};
 
 /// Pods that a refusal names.
 const MOST: usize = 5;
@@ -79,8 +79,10 @@ struct Answer {
 
 #[derive(Debug, Serialize)]
 struct DefinitionAnswer {
-    /// NAMESPACE/NAME.
-    definition: String,
+    /// NAMESPACE/NAME; null for a user's network without a definition.
+    definition: Option<String>,
+    /// The user's network that it is made for: KIND NAME, or KIND NAMESPACE/NAME.
+    from: Option<String>,
     /// Why it is not, or not wholly, what the network is.
     problem: Option<String>,
 }
@@ -144,9 +146,10 @@ fn answers(view: &View) -> Vec<Answer> {
         })
         .collect();
     // Each with a mistake stands for itself: its network is not known.
-    for wrong in definitions(view, |it| it.network.is_err()) {
+    let wrong = definitions(view, |it| it.network.is_err());
+    for wrong in wrong.into_iter().chain(refused(view)) {
         answers.push(Answer {
-            network: format!("of {}", wrong.definition),
+            network: format!("of {}", wrong.name()),
             shape: None,
             definitions: vec![wrong],
             attachments: Vec::new(),
@@ -155,11 +158,44 @@ fn answers(view: &View) -> Vec<Answer> {
     answers
 }
 
+/// Users' networks with problems of their own.
+fn refused(view: &View) -> Vec<DefinitionAnswer> {
+    let all = view.state.cluster.user_networks.keys();
+    all.filter_map(|key| {
+        Some(DefinitionAnswer {
+            definition: None,
+            from: Some(object(key)),
+            problem: Some(view.state.problem_of(key)?),
+        })
+    })
+    .collect()
+}
+
+/// A user's network, as people name it.
+fn object(key: &Key) -> String {
+    let (_, kind) = key.of.kind().unwrap_or_default();
+    match &*key.namespace {
+        "" => format!("{kind} {}", key.name),
+        namespace => format!("{kind} {namespace}/{}", key.name),
+    }
+}
+
+impl DefinitionAnswer {
+    fn name(&self) -> String {
+        match (&self.definition, &self.from) {
+            (Some(definition), None) => definition.clone(),
+            (Some(definition), Some(from)) => format!("{definition} of {from}"),
+            (None, from) => from.clone().unwrap_or_default(),
+        }
+    }
+}
+
 fn definitions(view: &View, wanted: impl Fn(&Definition) -> bool) -> Vec<DefinitionAnswer> {
     let all = view.state.cluster.definitions.iter();
     all.filter(|(_, it)| wanted(it))
         .map(|(id, it)| DefinitionAnswer {
-            definition: shown(id),
+            definition: Some(shown(id)),
+            from: view.state.owner(id).map(object),
             problem: match &it.network {
                 Err(problem) => Some(problem.clone()),
                 Ok(_) => view.state.networks.refusal(id).map(str::to_owned),
@@ -240,6 +276,7 @@ pub async fn update(
     shape: &ShapeArgs,
 ) -> Result<String, ToolError> {
     let view = View::open(config).await?;
+    is_nobodys(&view, id)?;
     let api = api(&view, &id.0);
     let mut object = api.get(&id.1).await?;
     let text = object.data["spec"]["config"].as_str().unwrap_or_default();
@@ -283,6 +320,7 @@ pub async fn update(
 /// Pods ask for it; and [`ToolError`].
 pub async fn delete(config: &Config, id: &ObjectName) -> Result<String, ToolError> {
     let view = View::open(config).await?;
+    is_nobodys(&view, id)?;
     let asking: Vec<String> = view.state.networks.asking(id).map(shown).collect();
     if !asking.is_empty() {
         return Err(ToolError::Unknown(format!(
@@ -294,6 +332,16 @@ pub async fn delete(config: &Config, id: &ObjectName) -> Result<String, ToolErro
     let api = api(&view, &id.0);
     api.delete(&id.1, &DeleteParams::default()).await?;
     Ok(format!("deleted {}\n", shown(id)))
+}
+
+/// A definition that is made for a user's network would be put back.
+fn is_nobodys(view: &View, id: &ObjectName) -> Result<(), ToolError> {
+    let Some(owner) = view.state.owner(id) else {
+        return Ok(());
+    };
+    let (id, owner) = (shown(id), object(owner));
+    let why = format!("{id} is made for {owner}: change or delete that");
+    Err(ToolError::Unknown(why))
 }
 
 /// What the leader would read of such a configuration.
@@ -346,13 +394,15 @@ fn table(answers: &[Answer]) -> String {
         );
         text.push_str(line.trim_end());
         text.push('\n');
-        for DefinitionAnswer {
-            definition,
-            problem,
-        } in &it.definitions
-        {
-            if let Some(problem) = problem {
-                let _ = writeln!(text, "    {definition}: {problem}");
+        for it in &it.definitions {
+            match (&it.problem, &it.from) {
+                (Some(problem), _) => {
+                    let _ = writeln!(text, "    {}: {problem}", it.name());
+                }
+                (None, Some(_)) => {
+                    let _ = writeln!(text, "    {}", it.name());
+                }
+                (None, None) => {}
             }
         }
     }
@@ -395,7 +445,7 @@ impl fmt::Display for Answer {
         for it in &self.definitions {
             let problem = it.problem.as_ref().map(|it| format!(": {it}"));
             let problem = problem.unwrap_or_default();
-            line("definition", &format!("{}{problem}", it.definition))?;
+            line("definition", &format!("{}{problem}", it.name()))?;
         }
         for it in &self.attachments {
             line(

@@ -45,7 +45,7 @@ fn await_entry(server: &ApiServer, name: &str, entry: &str) -> Value {
     of(&server.await_object(("Pod", "default", name), is_there)).unwrap()
 }
 
-fn await_event(server: &ApiServer, kind: &str, name: &str, part: &str) {
+pub(crate) fn await_event(server: &ApiServer, kind: &str, name: &str, part: &str) {
     server.await_events(&format!("{kind} {name}: {part}"), |events| {
         let mut events = events.iter();
         events.any(|event| {

@@ -50,7 +50,11 @@ const RESOURCES: [(&str, &str, &str); 16] = [
         "NetworkAttachmentDefinition",
         "k8s.cni.cncf.io/v1",
     ),
-    ("userdefinednetworks", "UserDefinedNetwork", "k8s.ovn.org/v1"),
+    (
+        "userdefinednetworks",
+        "UserDefinedNetwork",
+        "k8s.ovn.org/v1",
+    ),
     (
         "clusteruserdefinednetworks",
         "ClusterUserDefinedNetwork",
@@ -259,7 +263,13 @@ fn patched(
     // else (podStatusStrategy and nodeStatusStrategy of the registry); that of a custom resource is
     // not (statusStrategy of apiextensions-apiserver).
     let is_status = target.subresource.as_deref() == Some("status");
-    let is_custom = target.version.contains('.') && !target.version.contains(".k8s.io/");
+    let own = [
+        "v1",
+        "networking.k8s.io/v1",
+        "discovery.k8s.io/v1",
+        "coordination.k8s.io/v1",
+    ];
+    let is_custom = !own.contains(&target.version);
     if let Some(members) = patch.as_object_mut() {
         members.retain(|name, _| match name.as_str() {
             "metadata" => !(is_status && is_custom),

@@ -37,7 +37,8 @@ impl State {
                     *kind = known;
                 }
                 self.dirty.append(&mut self.held);
-                self.dirty.extend(self.cluster.user_networks.keys().cloned());
+                self.dirty
+                    .extend(self.cluster.user_networks.keys().cloned());
             }
         }
     }

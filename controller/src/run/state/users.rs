@@ -60,7 +60,11 @@ impl State {
     /// Marks the users' networks that a definition belongs to, or that would have one of its name.
     pub(super) fn mark_owners(&mut self, id: &ObjectName) {
         let (namespace, name) = id;
-        let stored = self.cluster.stored.get(name).and_then(|all| all.get(namespace));
+        let stored = self
+            .cluster
+            .stored
+            .get(name)
+            .and_then(|all| all.get(namespace));
         let owner = stored.and_then(|it| Some(it.owner.as_ref()?.key.clone()));
         let own = Key::object(Of::UserNetwork, id.clone());
         let shared = Key::named(Of::ClusterUserNetwork, name.clone());
@@ -253,6 +257,18 @@ impl State {
         all.into_iter().cloned().collect()
     }
 
+    /// The user's network that a definition is made for.
+    pub(crate) fn owner(&self, id: &ObjectName) -> Option<&Key> {
+        Some(&self.stored(id)?.owner.as_ref()?.key)
+    }
+
+    /// What is wrong with a user's network.
+    pub(crate) fn problem_of(&self, key: &Key) -> Option<String> {
+        let mut effects = Effects::default();
+        self.define(key, &mut effects);
+        effects.warning.map(|(_, text)| text)
+    }
+
     fn stored(&self, (namespace, name): &ObjectName) -> Option<&Stored> {
         self.cluster.stored.get(name)?.get(namespace)
     }
@@ -281,13 +297,17 @@ impl State {
                     found.going.join(", ")
                 ),
             ),
-            [] => created(true, "NetworkAttachmentDefinitionCreated", match key.of {
-                Of::UserNetwork => "NetworkAttachmentDefinition has been created".to_owned(),
-                _ => format!(
-                    "NetworkAttachmentDefinition has been created in following namespaces: [{}]",
-                    found.there.join(", ")
-                ),
-            }),
+            [] => created(
+                true,
+                "NetworkAttachmentDefinitionCreated",
+                match key.of {
+                    Of::UserNetwork => "NetworkAttachmentDefinition has been created".to_owned(),
+                    _ => format!(
+                        "NetworkAttachmentDefinition has been created in following namespaces: [{}]",
+                        found.there.join(", ")
+                    ),
+                },
+            ),
             problems => created(false, "SyncError", problems.join("; ")),
         };
         if !created.holds || found.there.is_empty() {
@@ -305,7 +325,10 @@ impl State {
             let mistake = definition.and_then(|it| it.network.as_ref().err());
             let refusal = mistake.map(String::as_str);
             let refusal = refusal.or_else(|| self.networks.refusal(&id))?;
-            Some(format!("NetworkAttachmentDefinition {}/{}: {refusal}", id.0, id.1))
+            Some(format!(
+                "NetworkAttachmentDefinition {}/{}: {refusal}",
+                id.0, id.1
+            ))
         });
         let spec = network.spec.as_ref().ok()?;
         let (holds, reason, message) = match refusals.next() {

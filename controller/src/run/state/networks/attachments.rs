@@ -78,7 +78,10 @@ impl State {
         }
         // Those of networks that it is no longer on.
         for entry in pod.other_networks.all().into_keys() {
-            let is_ours = self.cluster.definitions.contains_key(&definition_of(&entry));
+            let is_ours = self
+                .cluster
+                .definitions
+                .contains_key(&definition_of(&entry));
             let is_asked = pod.selections.all.iter().any(|it| it.entry == *entry);
             if is_ours && !is_asked && pod.selections.problem.is_none() {
                 entries.insert(entry.into(), None);
