@@ -10,7 +10,7 @@ use podwire_cluster::api::{NetworkAttachmentDefinition, Part};
 use podwire_cluster::networks::{DEFAULT, strings};
 use podwire_cluster::{Name, ObjectName};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::ipam::{Request, RequestError};
 use crate::key::Network;
@@ -283,6 +283,22 @@ fn net(text: &str) -> Result<IpNet, String> {
 }
 
 impl Shape {
+    /// The configuration that makes it.
+    pub fn config(&self) -> Value {
+        let list = |nets: &[IpNet]| {
+            let nets: Vec<String> = nets.iter().map(IpNet::to_string).collect();
+            nets.join(",")
+        };
+        json!({
+            "topology": self.topology.word(),
+            "subnets": list(&self.subnets),
+            "excludeSubnets": list(&self.exclude_subnets),
+            "mtu": self.mtu,
+            "vlanID": self.vlan,
+            "physicalNetworkName": self.physical_network_name,
+        })
+    }
+
     /// What can't become that of another shape while pods are on the network, field by field.
     pub fn fixed(&self, other: &Self) -> Vec<&'static str> {
         let is_lost = |net: &IpNet| !other.subnets.contains(net);

@@ -1,6 +1,9 @@
 //! Networks beside the default one, as the leader understands them; and their definitions, made,
 //! changed and removed with the checks that the leader would make afterwards.
 
+mod import;
+pub mod nb;
+
 use std::fmt::{self, Write as _};
 
 use ipnet::IpNet;
@@ -16,6 +19,8 @@ use crate::cluster::ObjectName;
 use crate::cluster::network::{Definition, Shape, Topology};
 use crate::config::Config;
 use crate::key::{Attachment, Key, Network};
+
+pub use import::import;
 
 /// Pods that a refusal names.
 const MOST: usize = 5;
@@ -75,6 +80,9 @@ struct Answer {
     definitions: Vec<DefinitionAnswer>,
     /// The pods on it.
     attachments: Vec<AttachmentAnswer>,
+    /// The ports on it, without a cluster.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    ports: Vec<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -115,7 +123,15 @@ pub async fn networks(
     let mut view = View::open(config).await?;
     // So that what definitions are refused for is known.
     drop(view.pending());
-    let mut answers = answers(&view);
+    answered(answers(&view), name, format)
+}
+
+/// All of them, or one; false if one has a problem.
+fn answered(
+    mut answers: Vec<Answer>,
+    name: Option<&str>,
+    format: Format,
+) -> Result<(String, bool), ToolError> {
     if let Some(name) = name {
         answers.retain(|it| it.network == name);
         let Some(answer) = answers.first() else {
@@ -143,6 +159,7 @@ fn answers(view: &View) -> Vec<Answer> {
             shape: state.networks.live.get(network).cloned(),
             definitions: definitions(view, |it| matches!(&it.network, Ok(it) if it.0 == *network)),
             attachments: attachments(view, network),
+            ports: Vec::new(),
         })
         .collect();
     // Each with a mistake stands for itself: its network is not known.
@@ -153,6 +170,7 @@ fn answers(view: &View) -> Vec<Answer> {
             shape: None,
             definitions: vec![wrong],
             attachments: Vec::new(),
+            ports: Vec::new(),
         });
     }
     answers
@@ -251,19 +269,24 @@ pub async fn create(
         }
     }
     let api = api(&view, namespace);
-    let object: DynamicObject = serde_json::from_value(json!({
-        "apiVersion": "k8s.cni.cncf.io/v1",
-        "kind": "NetworkAttachmentDefinition",
-        "metadata": { "name": name.as_str(), "namespace": namespace.as_str() },
-        "spec": { "config": wanted.to_string() },
-    }))
-    .map_err(|error| ToolError::File(error.to_string()))?;
+    let object: DynamicObject = serde_json::from_value(object_of(id, &wanted))
+        .map_err(|error| ToolError::File(error.to_string()))?;
     api.create(&PostParams::default(), &object).await?;
     Ok(format!(
         "created {} of network {}\n",
         shown(id),
         network.name()
     ))
+}
+
+/// A definition with this configuration.
+fn object_of((namespace, name): &ObjectName, config: &Value) -> Value {
+    json!({
+        "apiVersion": "k8s.cni.cncf.io/v1",
+        "kind": "NetworkAttachmentDefinition",
+        "metadata": { "name": name.as_str(), "namespace": namespace.as_str() },
+        "spec": { "config": config.to_string() },
+    })
 }
 
 /// Changes the definition of a network, if all of the change can be done in place.
@@ -390,7 +413,7 @@ fn table(answers: &[Answer]) -> String {
         let line = format!(
             "{:<width$}  {topology:<8}  {:<4}  {subnets}",
             it.network,
-            it.attachments.len()
+            it.attachments.len() + it.ports.len()
         );
         text.push_str(line.trim_end());
         text.push('\n');
@@ -452,6 +475,9 @@ impl fmt::Display for Answer {
                 "attachment",
                 &format!("{} as {}: {}", it.pod, it.entry, it.port),
             )?;
+        }
+        for port in &self.ports {
+            line("port", port)?;
         }
         Ok(())
     }

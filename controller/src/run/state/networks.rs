@@ -71,7 +71,20 @@ impl Networks {
     }
 }
 
-fn shared(network: &Network) -> Key {
+/// The networks that rows know.
+pub(crate) fn in_rows(db: &Db) -> Vec<(Network, Shape)> {
+    let switches = db.rows(Table::LogicalSwitch.name());
+    let known = switches.filter_map(|row| {
+        let key = super::key_of(&row).and_then(|key| Key::parse(&key));
+        let key = key.filter(|key| key.of == Of::Cluster && key.network != Network::DEFAULT);
+        let shape = row.map("external_ids").str(rows::SHAPE)?;
+        Some((key?.network, serde_json::from_str(shape).ok()?))
+    });
+    known.collect()
+}
+
+/// The key of what all nodes of a network share.
+pub(crate) fn shared(network: &Network) -> Key {
     Key::only(Of::Cluster).on(network.clone())
 }
 
@@ -137,14 +150,8 @@ impl State {
 
     /// Learns networks and attachments from the rows.
     pub(super) fn hold_networks(&mut self, db: &Db, now: std::time::Instant) {
-        for row in db.rows(Table::LogicalSwitch.name()) {
-            let key = super::key_of(&row).and_then(|key| Key::parse(&key));
-            let key = key.filter(|key| key.of == Of::Cluster && key.network != Network::DEFAULT);
-            let shape = row.map("external_ids").str(rows::SHAPE);
-            let shape = shape.and_then(|text| serde_json::from_str(text).ok());
-            if let Some((key, shape)) = key.zip(shape) {
-                self.open(key.network, shape);
-            }
+        for (network, shape) in in_rows(db) {
+            self.open(network, shape);
         }
         if self.networks.live.is_empty() {
             return;
