@@ -172,7 +172,7 @@ api! {
     }
 
     Namespace {
-        metadata: Metadata,
+        metadata: OwnedMetadata,
     }
     NetworkPolicy {
         metadata: Metadata,
@@ -378,6 +378,13 @@ pub struct OwnedMetadata {
     pub finalizers: Vec<String>,
     #[serde(deserialize_with = "or_default")]
     pub owner_references: Vec<OwnerReference>,
+}
+
+impl OwnedMetadata {
+    /// Whether the object is being deleted: it goes when its finalizers are gone.
+    pub fn is_deleted(&self) -> bool {
+        !self.deletion_timestamp.is_empty()
+    }
 }
 
 impl Deref for OwnedMetadata {

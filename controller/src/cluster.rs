@@ -110,6 +110,8 @@ pub struct Cluster {
     pub stored: BTreeMap<Name, BTreeMap<Name, Stored>>,
     /// The labels of namespaces.
     pub namespaces: BTreeMap<Name, Labels>,
+    /// Namespaces that are being deleted: nothing new is made in them.
+    pub deleted: BTreeSet<Name>,
     /// What they have logged, of those that say so.
     pub logging: BTreeMap<Name, Logging>,
 }

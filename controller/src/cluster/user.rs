@@ -128,7 +128,7 @@ impl UserNetwork {
             version: version(&metadata.resource_version),
             spec,
             finalizers: metadata.finalizers.clone(),
-            is_deleted: !metadata.deletion_timestamp.is_empty(),
+            is_deleted: metadata.is_deleted(),
             conditions,
         }
     }
@@ -389,7 +389,7 @@ impl Stored {
             version: version(&metadata.resource_version),
             content: owner.is_some().then(|| (config.into(), is_labelled)),
             owner,
-            is_deleted: !metadata.deletion_timestamp.is_empty(),
+            is_deleted: metadata.is_deleted(),
             finalizers: metadata.finalizers.clone(),
         }
     }

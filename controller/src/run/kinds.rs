@@ -69,12 +69,16 @@ pub(super) const KINDS: &[&dyn Kind] = &[
         name: |namespace| namespace.name.as_str().into(),
         reduce: |namespace| {
             let metadata = &namespace.metadata;
-            Some((
-                metadata.labels.clone(),
-                Logging::of(Logs::Namespace, metadata),
-            ))
+            let logging = Logging::of(Logs::Namespace, metadata);
+            Some((metadata.is_deleted(), (metadata.labels.clone(), logging)))
         },
-        change: |name, namespace| changed(move |state| state.learn_namespace(name, namespace)),
+        change: |name, namespace| {
+            changed(move |state| {
+                let (is_deleted, namespace) = namespace.unzip();
+                state.learn_deleted(&name, is_deleted == Some(true));
+                state.learn_namespace(name, namespace);
+            })
+        },
         unreadable: None,
         holds: OF_NAMESPACES,
         is_optional: false,

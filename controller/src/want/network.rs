@@ -55,8 +55,8 @@ pub fn network(network: &Network, shape: &Shape) -> Vec<Row> {
     rows
 }
 
-/// The same without a cluster: what no controller does, OVN does, which gives ports with the address
-/// `dynamic` one of the subnets (ovn-nb(5), Logical_Switch, `other_config`).
+/// The same without a cluster: what no controller does, OVN does, which gives ports with the
+/// address `dynamic` one of the subnets (ovn-nb(5), Logical_Switch, `other_config`).
 pub fn alone(network: &Network, shape: &Shape) -> Vec<Row> {
     let mut rows = self::network(network, shape);
     let mut config = Vec::new();

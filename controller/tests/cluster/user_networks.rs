@@ -200,6 +200,15 @@ async fn a_network_of_the_cluster_has_a_definition_wherever_its_selector_says() 
     let mut next = Running::start(&central, &server, &[]);
     let done = next.idle().await;
     assert_eq!((done.operations, done.writes), (0, 0));
+    // In one that is being deleted nothing can be made, and the others have theirs.
+    let mut leaving = namespace("leaving", "a");
+    leaving["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
+    server.apply(leaving);
+    server.apply(namespace("young", "a"));
+    in_following("one, three, two, young");
+    assert_eq!(server.object(DEFINITION, "leaving", "blue"), None);
+    server.apply(namespace("young", "b"));
+    server.await_missing((DEFINITION, "young", "blue"));
     // A namespace that leaves loses it, unless pods use it there.
     server.apply(namespace("three", "b"));
     server.await_missing((DEFINITION, "three", "blue"));
@@ -299,8 +308,8 @@ async fn without_the_kinds_there_is_nothing_and_without_definitions_that_is_said
     next.stop().await.unwrap();
 }
 
-/// A finalizer that somebody takes away lets the network go at once; its definition follows, when no
-/// pod uses it.
+/// A finalizer that somebody takes away lets the network go at once; its definition follows, when
+/// no pod uses it.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_definition_of_a_network_that_is_gone_goes_when_nobody_uses_it() {
     let (central, server, mut controller) = populated().await;

@@ -17,6 +17,9 @@ use crate::run::kinds::KINDS;
 use crate::run::watch::ListState;
 use crate::write::{Change, Write};
 
+/// So many namespaces are named: a condition's message is limited, to 32,768 bytes.
+const NAMED: usize = 100;
+
 /// What was found out about the definitions of a user's network.
 #[derive(Default)]
 struct Found {
@@ -50,8 +53,10 @@ impl State {
             None => {
                 if let Some(all) = self.cluster.stored.get_mut(name) {
                     all.remove(namespace);
+                    if all.is_empty() {
+                        self.cluster.stored.remove(name);
+                    }
                 }
-                self.cluster.stored.retain(|_, all| !all.is_empty());
             }
         }
         self.mark_owners(id);
@@ -71,6 +76,17 @@ impl State {
         let named = [own, shared].into_iter();
         let named = named.filter(|key| self.cluster.user_networks.contains_key(key));
         self.dirty.extend(named.chain(owner));
+    }
+
+    /// Whether a namespace is being deleted.
+    pub(crate) fn learn_deleted(&mut self, name: &Name, is_deleted: bool) {
+        let is_new = match is_deleted {
+            true => self.cluster.deleted.insert(name.clone()),
+            false => self.cluster.deleted.remove(name),
+        };
+        if is_new {
+            self.mark_cluster_user_networks();
+        }
     }
 
     /// Namespaces have changed.
@@ -144,7 +160,9 @@ impl State {
             None => [key.namespace.clone()].into(),
             Some(selector) => {
                 let all = self.cluster.namespaces.iter();
-                let selected = all.filter(|(_, labels)| selector.matches(labels));
+                let selected = all.filter(|(name, labels)| {
+                    selector.matches(labels) && !self.cluster.deleted.contains(*name)
+                });
                 selected.map(|(name, _)| name.clone()).collect()
             }
         };
@@ -162,6 +180,24 @@ impl State {
             let id = (namespace.clone(), key.name.clone());
             let change = match self.stored(&id) {
                 None => Change::create(&spec.definition(&id, key, &network.uid)),
+                // That of a former network of this name goes when nobody uses it.
+                Some(stored) if stored.is_deleted && is_former(stored, key, &network.uid) => {
+                    let users = self.users(&id);
+                    match users.is_empty() {
+                        true => found.is_pending = true,
+                        false => {
+                            let problem = format!(
+                                "NetworkAttachmentDefinition {}/{} of a former network of this \
+                                 name stays: pods use it: {}",
+                                id.0,
+                                id.1,
+                                named(&users)
+                            );
+                            found.problems.push(("NetworkInUse", problem));
+                        }
+                    }
+                    continue;
+                }
                 Some(stored) if !is_own(stored, key, &network.uid) => {
                     let (namespace, name) = &id;
                     let problem = format!(
@@ -208,8 +244,7 @@ impl State {
         let network = self.cluster.user_networks.get(key);
         let is_wrong = network.is_some_and(|it| it.spec.is_err() && !it.is_deleted);
         let all = self.cluster.stored.get(&key.name).into_iter().flatten();
-        let of_key = |stored: &Stored| stored.owner.as_ref().is_some_and(|it| it.key == *key);
-        for (namespace, stored) in all.filter(|(_, stored)| of_key(stored)) {
+        for (namespace, stored) in all.filter(|(_, stored)| is_of(stored, key)) {
             let is_own = network.is_some_and(|it| is_own(stored, key, &it.uid));
             if is_own && (is_wrong || asked.contains(namespace)) {
                 continue;
@@ -220,6 +255,9 @@ impl State {
             if !users.is_empty() {
                 let why = match network.is_some_and(|it| it.is_deleted) {
                     true => "it is being deleted",
+                    false if self.cluster.deleted.contains(namespace) => {
+                        "its namespace is being deleted"
+                    }
                     false => "spec.namespaceSelector no longer selects the namespace",
                 };
                 let problem = format!(
@@ -303,8 +341,9 @@ impl State {
                 match key.of {
                     Of::UserNetwork => "NetworkAttachmentDefinition has been created".to_owned(),
                     _ => format!(
-                        "NetworkAttachmentDefinition has been created in following namespaces: [{}]",
-                        found.there.join(", ")
+                        "NetworkAttachmentDefinition has been created in following namespaces: \
+                         [{}]",
+                        listed(&found.there)
                     ),
                 },
             ),
@@ -348,7 +387,23 @@ impl State {
     }
 }
 
+fn is_of(stored: &Stored, key: &Key) -> bool {
+    stored.owner.as_ref().is_some_and(|it| it.key == *key)
+}
+
 fn is_own(stored: &Stored, key: &Key, uid: &str) -> bool {
-    let owner = stored.owner.as_ref();
-    owner.is_some_and(|it| it.key == *key && it.uid == uid)
+    is_of(stored, key) && stored.owner.as_ref().is_some_and(|it| it.uid == uid)
+}
+
+fn is_former(stored: &Stored, key: &Key, uid: &str) -> bool {
+    is_of(stored, key) && !is_own(stored, key, uid)
+}
+
+/// Of many namespaces some, for a message of limited length.
+fn listed(namespaces: &[Name]) -> String {
+    let named = namespaces[..namespaces.len().min(NAMED)].join(", ");
+    match namespaces.len().saturating_sub(NAMED) {
+        0 => named,
+        more => format!("{named} and {more} more"),
+    }
 }

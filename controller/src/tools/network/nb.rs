@@ -1,5 +1,6 @@
-//! Networks without a cluster: their rows in a northbound database, made, shown, changed and removed
-//! with the checks that a leader makes for definitions. Where one leads, it owns these rows.
+//! Networks without a cluster: their rows in a northbound database, made, shown, changed and
+//! removed with the checks that a leader makes for definitions. Where one leads, it owns these
+//! rows.
 
 use std::time::Duration;
 
@@ -7,6 +8,7 @@ use podwire_daemon::output::Format;
 use podwire_ovs::client::Client as Ovsdb;
 use podwire_ovs::nb::{EPOCH, Table};
 use podwire_ovs::replica::Db;
+use podwire_ovs::transact::{Condition, TransactError, Transaction};
 use podwire_ovs::value::{Atom, Value as Column};
 use serde_json::json;
 use tokio::time::Instant;
@@ -84,7 +86,7 @@ pub async fn create(
         let what = format!("name: {name} and {other} would have rows of the same names");
         return Err(ToolError::Unknown(what));
     }
-    write(&ovsdb, &network, &rows::alone(&network, &asked)).await?;
+    write(&ovsdb, (&network, None), &rows::alone(&network, &asked)).await?;
     Ok(format!("created network {name}\n"))
 }
 
@@ -109,7 +111,8 @@ pub async fn update(config: &Config, name: &str, args: &ShapeArgs) -> Result<Str
     if known.differing(&asked).is_empty() {
         return Ok(format!("network {name} is so already\n"));
     }
-    write(&ovsdb, &network, &rows::alone(&network, &asked)).await?;
+    let rows = rows::alone(&network, &asked);
+    write(&ovsdb, (&network, Some(&known)), &rows).await?;
     Ok(format!("updated network {name}\n"))
 }
 
@@ -119,13 +122,13 @@ pub async fn update(config: &Config, name: &str, args: &ShapeArgs) -> Result<Str
 /// It has ports; there is none; and as [`create`].
 pub async fn delete(config: &Config, name: &str) -> Result<String, ToolError> {
     let ovsdb = open(config).await?;
-    let (network, _, ports) = of_name(&ovsdb, name)?;
+    let (network, known, ports) = of_name(&ovsdb, name)?;
     if !ports.is_empty() {
         let ports = listed(&ports);
         let what = format!("ports are on network {name}: {ports}");
         return Err(ToolError::Unknown(what));
     }
-    write(&ovsdb, &network, &[]).await?;
+    write(&ovsdb, (&network, Some(&known)), &[]).await?;
     Ok(format!("deleted network {name}\n"))
 }
 
@@ -179,9 +182,13 @@ fn ports(db: &Db, network: &Network, shape: &Shape) -> Vec<String> {
     shown
 }
 
-/// Brings a network's rows in line, in one transaction.
-async fn write(ovsdb: &Ovsdb, network: &Network, rows: &[Row]) -> Result<(), ToolError> {
-    let transaction = ovsdb.read(|db| {
+/// Brings a network's rows in line, in one transaction, unless ports come or go in the meantime.
+async fn write(
+    ovsdb: &Ovsdb,
+    (network, known): (&Network, Option<&Shape>),
+    wanted: &[Row],
+) -> Result<(), ToolError> {
+    let (fence, transaction) = ovsdb.read(|db| {
         let global = db.rows("NB_Global").next();
         let epoch = global.and_then(|row| row.map("external_ids").str(EPOCH).map(str::to_owned));
         if let Some(epoch) = epoch {
@@ -193,10 +200,31 @@ async fn write(ovsdb: &Ovsdb, network: &Network, rows: &[Row]) -> Result<(), Too
         }
         let mut plan = Plan::new(db, false);
         let members = (std::iter::empty(), &[][..]);
-        let compared = plan.compare(&shared(network), rows, members, false);
+        let compared = plan.compare(&shared(network), wanted, members, false);
         compared.map_err(|error| ToolError::Unknown(error.to_string()))?;
-        Ok(plan.into_transaction())
+        let mut fence = Transaction::new();
+        if let Some(known) = known {
+            let name = rows::switch(network, known);
+            for switch in db.nb_named(Table::LogicalSwitch, &name) {
+                let ports = switch.column("ports").cloned();
+                let same = ports.map(|ports| Condition::equal("ports", ports));
+                let all = [Condition::uuid(switch.uuid())].into_iter().chain(same);
+                fence.guard(Table::LogicalSwitch.name(), all.collect::<Vec<_>>());
+            }
+        }
+        Ok((fence, plan.into_transaction()))
     })?;
+    if !fence.is_empty() {
+        ovsdb.set_fence(&fence)?;
+    }
     let done = ovsdb.transact(&transaction, Instant::now() + TRANSACT);
-    done.await.map(drop).map_err(ToolError::from)
+    match done.await {
+        Ok(_) => Ok(()),
+        Err(TransactError::Fenced { .. }) => {
+            let name = network.name();
+            let what = format!("ports of network {name} came or went meanwhile: try again");
+            Err(ToolError::Unknown(what))
+        }
+        Err(error) => Err(error.into()),
+    }
 }

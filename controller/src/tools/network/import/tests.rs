@@ -12,7 +12,7 @@ spec:
     "name": " ovn-ls-24",
     "subnet": " 172.16.24.0/24",
     "gateway": " 172.16.24.1"
-  }'
+    }'
 "#;
 
 const PROVIDER: &str = "
