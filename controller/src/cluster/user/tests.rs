@@ -239,6 +239,10 @@ fn what_was_edited_of_a_definition_is_put_back_and_nothing_else() {
         json!(["theirs", FINALIZER])
     );
     assert_eq!(patch["spec"], Value::Null);
+    let unkept = stored(|it| it["metadata"]["finalizers"] = json!(null));
+    let patch = spec.changes(&id(), &unkept).unwrap();
+    assert_eq!(patch["metadata"]["finalizers"], json!([FINALIZER]));
+    assert_eq!(patch["metadata"]["labels"], Value::Null);
     let foreign = stored(|it| it["metadata"]["ownerReferences"] = json!([]));
     assert_eq!(foreign.owner, None);
     let released = stripped.release();
