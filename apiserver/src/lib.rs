@@ -16,7 +16,7 @@ mod unread;
 pub mod watch;
 
 pub use follow::Follow;
-pub use status::{is_too_late, patch_status, patch_status_at};
+pub use status::{create_at, delete_at, is_too_late, patch_at, patch_status, patch_status_at};
 pub use unread::Unread;
 
 use std::error::Error;

@@ -2,6 +2,7 @@
 //! ignored, whatever they contain. Names and meanings are those of Kubernetes' own types.
 
 use std::collections::BTreeMap;
+use std::ops::Deref;
 
 use podwire_apiserver::object::{Metadata, Object, or_default};
 use serde::Deserialize;
@@ -50,6 +51,8 @@ kinds! {
         "policy.networking.k8s.io/v1alpha1" "baselineadminnetworkpolicies",
     NetworkAttachmentDefinition:
         "k8s.cni.cncf.io/v1" "network-attachment-definitions",
+    UserDefinedNetwork: "k8s.ovn.org/v1" "userdefinednetworks",
+    ClusterUserDefinedNetwork: "k8s.ovn.org/v1" "clusteruserdefinednetworks",
     ConfigMap: "v1" "configmaps",
     Lease: "coordination.k8s.io/v1" "leases",
 }
@@ -169,7 +172,7 @@ api! {
     }
 
     Namespace {
-        metadata: Metadata,
+        metadata: OwnedMetadata,
     }
     NetworkPolicy {
         metadata: Metadata,
@@ -287,11 +290,63 @@ api! {
     }
 
     NetworkAttachmentDefinition {
-        metadata: Metadata,
+        metadata: OwnedMetadata,
         spec: Part<NetworkAttachmentDefinitionSpec>,
     }
     NetworkAttachmentDefinitionSpec {
         config: String,
+    }
+    UserDefinedNetwork {
+        metadata: OwnedMetadata,
+        spec: Part<UserNetworkSpec>,
+        status: Part<ConditionsStatus>,
+    }
+    ClusterUserDefinedNetwork {
+        metadata: OwnedMetadata,
+        spec: Part<ClusterUserNetworkSpec>,
+        status: Part<ConditionsStatus>,
+    }
+    ClusterUserNetworkSpec {
+        namespace_selector: Option<LabelSelector>,
+        network: UserNetworkSpec,
+        uplinks: Vec<String>,
+    }
+    UserNetworkSpec {
+        topology: String,
+        layer2: Option<UserNetworkConfig>,
+        localnet: Option<UserNetworkConfig>,
+        transport: String,
+    }
+    UserNetworkConfig {
+        role: String,
+        mtu: Option<i64>,
+        subnets: Vec<String>,
+        exclude_subnets: Vec<String>,
+        reserved_subnets: Vec<String>,
+        infrastructure_subnets: Vec<String>,
+        join_subnets: Vec<String>,
+        #[serde(rename = "defaultGatewayIPs")] default_gateway_ips: Vec<String>,
+        ipam: UserNetworkIpam,
+        physical_network_name: String,
+        vlan: Option<UserNetworkVlan>,
+    }
+    UserNetworkIpam {
+        mode: String,
+        lifecycle: String,
+    }
+    UserNetworkVlan {
+        mode: String,
+        access: UserNetworkAccessVlan,
+    }
+    UserNetworkAccessVlan {
+        id: Option<i64>,
+    }
+    OwnerReference {
+        api_version: String,
+        kind: String,
+        name: String,
+        uid: String,
+        controller: bool,
     }
 
     ConfigMap {
@@ -305,6 +360,38 @@ api! {
         holder_identity: String,
         lease_duration_seconds: i64,
         renew_time: String,
+    }
+}
+
+/// The metadata of an object, with whom it belongs to and what keeps it. Other kinds' are not read
+/// for that.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+#[allow(missing_docs, reason = "Kubernetes documents them")]
+pub struct OwnedMetadata {
+    #[serde(flatten)]
+    pub metadata: Metadata,
+    /// Empty unless the object is being deleted.
+    #[serde(deserialize_with = "or_default")]
+    pub deletion_timestamp: String,
+    #[serde(deserialize_with = "or_default")]
+    pub finalizers: Vec<String>,
+    #[serde(deserialize_with = "or_default")]
+    pub owner_references: Vec<OwnerReference>,
+}
+
+impl OwnedMetadata {
+    /// Whether the object is being deleted: it goes when its finalizers are gone.
+    pub fn is_deleted(&self) -> bool {
+        !self.deletion_timestamp.is_empty()
+    }
+}
+
+impl Deref for OwnedMetadata {
+    type Target = Metadata;
+
+    fn deref(&self) -> &Metadata {
+        &self.metadata
     }
 }
 

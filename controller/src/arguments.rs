@@ -97,6 +97,10 @@ pub enum Command {
     /// Show, make, change and remove networks beside the default one, by their
     /// NetworkAttachmentDefinitions
     Network {
+        /// Without a cluster: a network's rows are shown, made, changed and removed in this
+        /// northbound database itself. Networks are named by their own NAME then
+        #[arg(long, value_name = "REMOTE", global = true)]
+        nb: Option<String>,
         /// What to do.
         #[command(subcommand)]
         verb: NetworkVerb,
@@ -127,9 +131,8 @@ pub enum NetworkVerb {
     },
     /// Make a definition; refused if its network is known in another shape
     Create {
-        /// The definition: NAMESPACE/NAME
-        #[arg(value_parser = object_name)]
-        definition: ObjectName,
+        /// The definition: NAMESPACE/NAME; with --nb, the network
+        definition: String,
         /// layer2: one switch over all nodes; localnet: the same on a physical network
         #[arg(long, default_value = "layer2")]
         topology: Topology,
@@ -142,18 +145,26 @@ pub enum NetworkVerb {
     },
     /// Change a definition; refused, with the pods' names, for what can't change under pods
     Update {
-        /// The definition: NAMESPACE/NAME
-        #[arg(value_parser = object_name)]
-        definition: ObjectName,
+        /// The definition: NAMESPACE/NAME; with --nb, the network
+        definition: String,
         /// What changes.
         #[command(flatten)]
         shape: ShapeArgs,
     },
     /// Remove a definition; refused, with their names, while pods ask for it
     Delete {
-        /// The definition: NAMESPACE/NAME
-        #[arg(value_parser = object_name)]
-        definition: ObjectName,
+        /// The definition: NAMESPACE/NAME; with --nb, the network
+        definition: String,
+    },
+    /// Print definitions of networks of other controllers, for kubectl apply: onapNetwork, and
+    /// OVN4NFV's Network and ProviderNetwork. Refused with the field that a definition can't have
+    Import {
+        /// YAML or JSON, several documents or a List; - for standard input
+        #[arg(short = 'f', long = "filename", value_name = "FILE", required = true)]
+        files: Vec<PathBuf>,
+        /// The namespace of definitions for objects without one
+        #[arg(long, default_value = "default")]
+        namespace: String,
     },
 }
 
@@ -175,7 +186,11 @@ pub enum Object {
     },
 }
 
-fn object_name(text: &str) -> Result<ObjectName, String> {
+/// NAMESPACE/NAME.
+///
+/// # Errors
+/// It is something else.
+pub fn object_name(text: &str) -> Result<ObjectName, String> {
     match text.parse() {
         Ok(Target::Pod(namespace, name)) => Ok((namespace, name)),
         _ => Err("write NAMESPACE/NAME".to_owned()),

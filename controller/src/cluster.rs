@@ -5,6 +5,7 @@ pub mod logging;
 pub mod network;
 pub mod policy;
 pub mod tiered;
+pub mod user;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -20,11 +21,13 @@ use podwire_cluster::networks::{self, OtherNetworks};
 use podwire_cluster::service::{Service, Slice};
 use podwire_cluster::{Labels, Slices};
 pub use podwire_cluster::{Name, ObjectName};
+use serde_json::{Value, json};
 
 use self::logging::Logging;
 use self::network::{Definition, Selections};
 use self::policy::Selected;
 use self::tiered::Tiered;
+use self::user::{Stored, UserNetwork};
 use crate::ipam::{Mac, REQUESTED_ADDRESSES, REQUESTED_MAC, RecordedAddresses};
 use crate::key::{Key, Of};
 
@@ -101,8 +104,14 @@ pub struct Cluster {
     pub tiered: BTreeMap<Key, Tiered>,
     /// Networks beside the default one.
     pub definitions: BTreeMap<ObjectName, Definition>,
+    /// UserDefinedNetworks and ClusterUserDefinedNetworks.
+    pub user_networks: BTreeMap<Key, UserNetwork>,
+    /// All NetworkAttachmentDefinitions as objects, by name and namespace.
+    pub stored: BTreeMap<Name, BTreeMap<Name, Stored>>,
     /// The labels of namespaces.
     pub namespaces: BTreeMap<Name, Labels>,
+    /// Namespaces that are being deleted: nothing new is made in them.
+    pub deleted: BTreeSet<Name>,
     /// What they have logged, of those that say so.
     pub logging: BTreeMap<Name, Logging>,
 }
@@ -115,10 +124,14 @@ impl Cluster {
         let services = self.services.keys().cloned().map(Key::service);
         let definitions = self.definitions.keys().cloned();
         let definitions = definitions.map(|id| Key::object(Of::Definition, id));
+        let stored = self.stored.values().flat_map(BTreeMap::values);
+        let owners = stored.filter_map(|it| Some(it.owner.as_ref()?.key.clone()));
         nodes
             .chain(pods)
             .chain(services)
             .chain(definitions)
+            .chain(self.user_networks.keys().cloned())
+            .chain(owners)
             .chain(self.tiered.keys().cloned())
             .chain([Of::Cluster, Of::Members].map(Key::only))
             .collect()
@@ -133,6 +146,9 @@ impl Cluster {
                 self.tiered.get(key).map(|it| &it.uid)
             }
             Of::Definition => self.definitions.get(&key.id()).map(|it| &it.uid),
+            Of::UserNetwork | Of::ClusterUserNetwork => {
+                self.user_networks.get(key).map(|it| &it.uid)
+            }
             Of::Node | Of::Gateway => self.nodes.get(&key.name).map(|node| &node.uid),
             Of::Pod => self.pods.get(&key.id()).map(|pod| &pod.uid),
             Of::Service => self.services.get(&key.id()).map(|service| &service.uid),
@@ -162,6 +178,15 @@ fn created(metadata: &Metadata) -> i64 {
 /// controller's own write: they are increasing numbers (KEP-5504). 0 if it is no number.
 pub fn version(resource_version: &str) -> u64 {
     resource_version.parse().unwrap_or(0)
+}
+
+/// The metadata of a change that is for this object alone, as it is known.
+pub fn guard(uid: &str, version: u64) -> Value {
+    let mut metadata = json!({ "uid": uid });
+    if version != 0 {
+        metadata["resourceVersion"] = version.to_string().into();
+    }
+    metadata
 }
 
 impl From<&api::Node> for Node {

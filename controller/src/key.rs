@@ -16,6 +16,10 @@ pub enum Of {
     Join,
     /// A NetworkAttachmentDefinition.
     Definition,
+    /// A UserDefinedNetwork.
+    UserNetwork,
+    /// A ClusterUserDefinedNetwork.
+    ClusterUserNetwork,
     /// A node.
     Node,
     /// A node's gateway router.
@@ -43,10 +47,12 @@ pub enum Of {
 /// The order in which changed keys are processed. Switches and groups come before the pods whose
 /// ports refer to them, so that one transaction can contain both; members that nobody contributes
 /// come when everybody has said which ones they do.
-pub const ORDER: [Of; 14] = [
+pub const ORDER: [Of; 16] = [
     Of::Cluster,
     Of::Join,
     Of::Definition,
+    Of::UserNetwork,
+    Of::ClusterUserNetwork,
     Of::Node,
     Of::Gateway,
     Of::Namespace,
@@ -125,6 +131,8 @@ impl Of {
             Self::Cluster => "cluster",
             Self::Join => "join",
             Self::Definition => "definition",
+            Self::UserNetwork => "user-network",
+            Self::ClusterUserNetwork => "cluster-user-network",
             Self::Node => "node",
             Self::Gateway => "gateway",
             Self::Namespace => "namespace",
@@ -149,8 +157,9 @@ impl Of {
             | Self::Peers
             | Self::ClusterPolicy
             | Self::AdminPolicy
-            | Self::BaselinePolicy => 1,
-            Self::Definition | Self::Policy | Self::Pod | Self::Service => 2,
+            | Self::BaselinePolicy
+            | Self::ClusterUserNetwork => 1,
+            Self::Definition | Self::UserNetwork | Self::Policy | Self::Pod | Self::Service => 2,
         }
     }
 
@@ -196,7 +205,7 @@ impl Of {
             Self::Peers => &[Table::AddressSet],
             Self::Pod => &[Table::LogicalSwitchPort],
             Self::Service => &[Table::LoadBalancer],
-            Self::Definition | Self::Members => &[],
+            Self::Definition | Self::UserNetwork | Self::ClusterUserNetwork | Self::Members => &[],
         }
     }
 
@@ -206,6 +215,8 @@ impl Of {
             Self::Cluster | Self::Join | Self::Members | Self::Peers => None,
             Self::Namespace => Some(("v1", "Namespace")),
             Self::Definition => Some(named::<api::NetworkAttachmentDefinition>()),
+            Self::UserNetwork => Some(named::<api::UserDefinedNetwork>()),
+            Self::ClusterUserNetwork => Some(named::<api::ClusterUserDefinedNetwork>()),
             Self::Node | Self::Gateway => Some(("v1", "Node")),
             Self::Policy => Some(("networking.k8s.io/v1", "NetworkPolicy")),
             Self::ClusterPolicy => Some(named::<api::ClusterNetworkPolicy>()),
@@ -216,16 +227,17 @@ impl Of {
         }
     }
 
-    /// The path of all such objects, for the policies of the whole cluster.
-    pub(crate) fn path(self) -> Option<String> {
-        let plural = match self {
+    /// The name of such objects in a URL, of custom resources that the controller writes.
+    fn plural(self) -> Option<&'static str> {
+        Some(match self {
+            Self::Definition => api::NetworkAttachmentDefinition::PLURAL,
+            Self::UserNetwork => api::UserDefinedNetwork::PLURAL,
+            Self::ClusterUserNetwork => api::ClusterUserDefinedNetwork::PLURAL,
             Self::ClusterPolicy => api::ClusterNetworkPolicy::PLURAL,
             Self::AdminPolicy => api::AdminNetworkPolicy::PLURAL,
             Self::BaselinePolicy => api::BaselineAdminNetworkPolicy::PLURAL,
             _ => return None,
-        };
-        let (api, _) = self.kind()?;
-        Some(format!("/apis/{api}/{plural}"))
+        })
     }
 
     fn place(self) -> Option<usize> {
@@ -291,6 +303,16 @@ impl Key {
     /// Namespace and name.
     pub fn id(&self) -> ObjectName {
         (self.namespace.clone(), self.name.clone())
+    }
+
+    /// The path of the objects of its kind, in its namespace if it has one; `None` for what is no
+    /// custom resource that the controller writes.
+    pub(crate) fn path(&self) -> Option<String> {
+        let ((api, _), plural) = self.of.kind().zip(self.of.plural())?;
+        Some(match &*self.namespace {
+            "" => format!("/apis/{api}/{plural}"),
+            namespace => format!("/apis/{api}/namespaces/{namespace}/{plural}"),
+        })
     }
 
     /// Parses what [`Key`] displays; `None` if it is invalid.
@@ -376,6 +398,8 @@ mod tests {
                 "cluster",
                 "join",
                 "definition/ns/x",
+                "user-network/ns/x",
+                "cluster-user-network/x",
                 "node/x",
                 "gateway/x",
                 "namespace/x",
@@ -389,7 +413,7 @@ mod tests {
                 "members"
             ]
         );
-        assert_eq!(other[11], "pod/ns/x/tenants/blue");
+        assert_eq!(other[13], "pod/ns/x/tenants/blue");
         for wrong in [
             "", "pod", "pod/ns", "pod/ns/", "pod//x", "node/", "node/x/", "other/x",
         ] {

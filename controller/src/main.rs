@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{CommandFactory as _, FromArgMatches as _, Parser as _};
-use podwire_controller::arguments::{Arguments, Command, NetworkVerb, Object};
+use podwire_controller::arguments::{Arguments, Command, NetworkVerb, Object, object_name};
 use podwire_controller::config::{Config, addresses};
 use podwire_controller::keys;
 use podwire_controller::kubectl;
@@ -78,7 +78,14 @@ async fn answer(arguments: Arguments) -> ExitCode {
                 answer => answer.map(|(text, _)| (text, true)),
             }
         }
-        Some(Command::Network { verb }) => network(&config, verb).await,
+        Some(Command::Network { verb, nb: None }) => network(&config, verb).await,
+        Some(Command::Network { verb, nb: Some(nb) }) => {
+            let config = Config {
+                nb_db: nb,
+                ..config
+            };
+            network_alone(&config, verb).await
+        }
         // `cluster` first is no command of these settings.
         Some(Command::Cluster { .. }) => {
             return failed(&"write cluster before any flag: podwire-controller cluster status");
@@ -101,8 +108,12 @@ async fn answer(arguments: Arguments) -> ExitCode {
 }
 
 async fn network(config: &Config, verb: NetworkVerb) -> Result<(String, bool), ToolError> {
-    use tools::network::{create, delete, networks, update};
+    use tools::network::{create, delete, import, networks, update};
     let done = |text| (text, true);
+    let named = |text: &str| {
+        let named = object_name(text);
+        named.map_err(|problem| ToolError::Unknown(format!("{text}: {problem}")))
+    };
     match verb {
         NetworkVerb::List(format) => networks(config, None, format.output).await,
         NetworkVerb::Get { network, format } => {
@@ -113,13 +124,45 @@ async fn network(config: &Config, verb: NetworkVerb) -> Result<(String, bool), T
             topology,
             network,
             shape,
-        } => create(config, &definition, network.as_deref(), topology, &shape)
+        } => {
+            let definition = named(&definition)?;
+            let made = create(config, &definition, network.as_deref(), topology, &shape);
+            made.await.map(done)
+        }
+        NetworkVerb::Update { definition, shape } => {
+            update(config, &named(&definition)?, &shape).await.map(done)
+        }
+        NetworkVerb::Delete { definition } => delete(config, &named(&definition)?).await.map(done),
+        NetworkVerb::Import { files, namespace } => import(&files, &namespace).map(done),
+    }
+}
+
+/// The same without a cluster.
+async fn network_alone(config: &Config, verb: NetworkVerb) -> Result<(String, bool), ToolError> {
+    use tools::network::nb::{create, delete, networks, update};
+    let done = |text| (text, true);
+    let of_cluster = |what: &str| Err(ToolError::Unknown(format!("{what}: leave out --nb")));
+    match verb {
+        NetworkVerb::List(format) => networks(config, None, format.output).await,
+        NetworkVerb::Get { network, format } => {
+            networks(config, Some(&network), format.output).await
+        }
+        NetworkVerb::Create {
+            network: Some(_), ..
+        } => of_cluster("--network names the network of a definition"),
+        NetworkVerb::Create {
+            definition,
+            topology,
+            shape,
+            ..
+        } => create(config, &definition, topology, &shape)
             .await
             .map(done),
         NetworkVerb::Update { definition, shape } => {
             update(config, &definition, &shape).await.map(done)
         }
         NetworkVerb::Delete { definition } => delete(config, &definition).await.map(done),
+        NetworkVerb::Import { .. } => of_cluster("import prints definitions"),
     }
 }
 

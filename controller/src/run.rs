@@ -39,7 +39,7 @@ use controller::Controller;
 use kinds::KINDS;
 pub use state::Contradiction;
 use state::check;
-pub(crate) use state::{State, Step};
+pub(crate) use state::{State, Step, in_rows, shared};
 use watch::Change;
 
 /// Time limit of a transaction.

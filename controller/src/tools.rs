@@ -3,6 +3,7 @@
 //! a person asks for: definitions of networks, and a change to measure (`round`).
 
 mod explain;
+mod file;
 pub mod network;
 mod ovn;
 mod policy;
@@ -128,11 +129,15 @@ async fn reach(
         let server = name_of(server);
         return Err(ToolError::Away { server, problem });
     }
+    reach_database(ovsdb, &format!("{} (--nb-db)", config.nb_db), deadline).await
+}
+
+async fn reach_database(ovsdb: &Ovsdb, name: &str, deadline: Instant) -> Result<(), ToolError> {
     let mut version = ovsdb.subscribe();
     let is_there = |version: &Version| !matches!(version.state, Connection::Disconnected { .. });
     let connected = timeout_at(deadline, version.wait_for(is_there)).await;
     connected.map(drop).map_err(|_| ToolError::Away {
-        server: format!("the northbound database {} (--nb-db)", config.nb_db),
+        server: format!("the northbound database {name}"),
         problem: ovsdb.state().to_string(),
     })
 }

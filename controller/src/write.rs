@@ -1,4 +1,4 @@
-//! Writes to Kubernetes: annotations, a node's condition, Events.
+//! Writes to Kubernetes: annotations, conditions, definitions of networks, Events.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -9,15 +9,14 @@ use k8s_openapi::jiff::Timestamp;
 use kube::Client;
 use kube::api::{ObjectMeta, Patch};
 use podwire_apiserver::event::{Source, Warning, warn};
-use podwire_apiserver::{patch_status, patch_status_at};
+use podwire_apiserver::{create_at, delete_at, patch_at, patch_status, patch_status_at};
 use podwire_cluster::annotations::{ANSWERS, NODE_SUBNETS, POD_NETWORKS, TO_HOST};
 use serde_json::{Value, json};
 use smol_str::SmolStr;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use crate::cluster::tiered::CONDITION;
-use crate::cluster::{Name, version};
+use crate::cluster::{Name, guard, version};
 use crate::key::{Key, Of};
 use crate::lease::Lease;
 
@@ -57,12 +56,35 @@ pub(crate) enum Write {
     /// The annotation of a node that what its pods answer to clients from outside comes back to its
     /// host, or its removal; only while the node has this uid.
     Answers { uid: Name, to_host: bool },
+    /// A custom resource is made, changed or removed: that of the key, or one that is made for it.
+    Object { target: Key, change: Change },
     /// A warning for people.
     Warning {
         uid: Name,
         reason: &'static str,
         message: SmolStr,
     },
+}
+
+/// What is done with an object.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Change {
+    /// It is made with this content.
+    Create(SmolStr),
+    /// A merge patch (RFC 7386), which names the uid and the version that it is for.
+    Patch(SmolStr),
+    /// It is removed, if it has this uid.
+    Delete(Name),
+}
+
+impl Change {
+    pub(crate) fn create(content: &Value) -> Self {
+        Self::Create(content.to_string().into())
+    }
+
+    pub(crate) fn patch(patch: &Value) -> Self {
+        Self::Patch(patch.to_string().into())
+    }
 }
 
 /// In the form of a dry run.
@@ -75,6 +97,11 @@ impl fmt::Display for Write {
             Self::Answers { to_host, .. } => {
                 write!(f, "annotation {ANSWERS} {}", answers(*to_host))
             }
+            Self::Object { target, change } => match change {
+                Change::Create(content) => write!(f, "create {target} {content}"),
+                Change::Patch(patch) => write!(f, "patch {target} {patch}"),
+                Change::Delete(_) => write!(f, "delete {target}"),
+            },
             Self::Warning {
                 reason, message, ..
             } => write!(f, "Event {reason}: {message}"),
@@ -206,14 +233,14 @@ async fn send(client: &Client, key: &Key, write: &Write) -> Result<u64, WriteErr
             Ok(version_of(&pod))
         }
         (
-            of,
+            _,
             Write::Conditions {
                 uid,
                 version,
                 value,
             },
         ) => {
-            let Some(path) = of.path() else {
+            let Some(path) = key.path() else {
                 return Ok(0);
             };
             let patch = Patch::Merge(conditions(uid, *version, value));
@@ -226,6 +253,24 @@ async fn send(client: &Client, key: &Key, write: &Write) -> Result<u64, WriteErr
             let patch = Patch::Merge(json!({ "metadata": metadata }));
             let node = patch_status::<Node>(client, None, name, &patch).await?;
             Ok(version_of(&node))
+        }
+        (_, Write::Object { target, change }) => {
+            let Some(path) = target.path() else {
+                return Ok(0);
+            };
+            let name = &target.name;
+            let object = match change {
+                Change::Create(content) => create_at(client, path, content.to_string()).await?,
+                Change::Patch(patch) => {
+                    let patch = serde_json::from_str(patch).unwrap_or_default();
+                    patch_at(client, path, name, &Patch::Merge(patch)).await?
+                }
+                Change::Delete(uid) => {
+                    delete_at(client, path, name, uid).await?;
+                    return Ok(0);
+                }
+            };
+            Ok(version_of(&object))
         }
         (Of::Node, Write::NetworkAvailable) => {
             let condition = json!({ "status": { "conditions": [{
@@ -265,26 +310,20 @@ fn version_of(object: &ObjectMeta) -> u64 {
 /// Because of the uid, the server refuses it for another object with the same name; because of the
 /// version, if anyone has changed the object since.
 fn annotation(name: &str, uid: &str, version: u64, value: &str) -> Value {
-    let mut metadata = json!({ "uid": uid, "annotations": { name: value } });
-    if version != 0 {
-        metadata["resourceVersion"] = version.to_string().into();
-    }
+    let mut metadata = guard(uid, version);
+    metadata["annotations"] = json!({ name: value });
     json!({ "metadata": metadata })
 }
 
-/// As [`annotation`], with the time for the controller's own condition.
+/// As [`annotation`], with the time for conditions that have none: the controller's own.
 fn conditions(uid: &str, version: u64, value: &str) -> Value {
     let mut all: Value = serde_json::from_str(value).unwrap_or_default();
     for condition in all.as_array_mut().into_iter().flatten() {
-        if condition["type"] == CONDITION {
+        if condition["lastTransitionTime"].is_null() {
             condition["lastTransitionTime"] = now();
         }
     }
-    let mut metadata = json!({ "uid": uid });
-    if version != 0 {
-        metadata["resourceVersion"] = version.to_string().into();
-    }
-    json!({ "metadata": metadata, "status": { "conditions": all } })
+    json!({ "metadata": guard(uid, version), "status": { "conditions": all } })
 }
 
 /// In whole seconds, as the API has times.

@@ -216,7 +216,7 @@ impl ApiServer {
         self.delete_object("Pod", namespace, name);
     }
 
-    /// Deletes an object; the namespace of one without is empty.
+    /// Deletes an object, or marks it if it has finalizers; the namespace of one without is empty.
     pub fn delete_object(&self, kind: &str, namespace: &str, name: &str) {
         let (resource, key) = (objects::resource_of(kind), format!("{namespace}/{name}"));
         self.change(|state| state.store.delete(resource, &key));
@@ -241,6 +241,15 @@ impl ApiServer {
             state.store.get(resource, &key).is_some_and(&wanted)
         });
         self.object(kind, namespace, name).unwrap_or_default()
+    }
+
+    /// Waits until there is no such object.
+    #[track_caller]
+    pub fn await_missing(&self, (kind, namespace, name): (&str, &str, &str)) {
+        let (resource, key) = (objects::resource_of(kind), format!("{namespace}/{name}"));
+        self.await_state(&format!("no {kind} {key}"), |state| {
+            state.store.get(resource, &key).is_none()
+        });
     }
 
     /// Sends a bookmark to every watch that asked for them.

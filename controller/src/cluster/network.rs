@@ -10,7 +10,7 @@ use podwire_cluster::api::{NetworkAttachmentDefinition, Part};
 use podwire_cluster::networks::{DEFAULT, strings};
 use podwire_cluster::{Name, ObjectName};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::ipam::{Request, RequestError};
 use crate::key::Network;
@@ -115,23 +115,37 @@ fn read(config: &Value, list_name: &Value, own: (&str, &str)) -> Option<Outcome>
     if config["topology"].is_null() {
         return None;
     }
-    let named = |field: &'static str| {
-        move |problem: String| format!("{field} of its spec.config: {problem}")
-    };
     let all = || {
-        let name = network_name(config["name"].as_str().or(list_name.as_str()));
-        let name = name.map_err(named("name"))?;
+        let name = network_name(config["name"].as_str().or(list_name.as_str()))?;
         let expected = format!("{}/{}", own.0, own.1);
         if config["netAttachDefName"] != *expected {
             let problem = format!("expected {expected:?}, its own namespace and name");
-            return Err(named("netAttachDefName")(problem));
+            return Err(mistake("netAttachDefName", problem));
         }
         Ok((name, shape(config)?))
     };
-    Some(all())
+    let named = |Mistake { field, problem }| format!("{field} of its spec.config: {problem}");
+    Some(all().map_err(named))
 }
 
-fn network_name(name: Option<&str>) -> Result<Network, String> {
+/// What is wrong with a configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Mistake {
+    /// The field, as definitions call it.
+    pub(crate) field: &'static str,
+    /// What is wrong with it.
+    pub(crate) problem: String,
+}
+
+fn mistake(field: &'static str, problem: String) -> Mistake {
+    Mistake { field, problem }
+}
+
+/// A network's name.
+///
+/// # Errors
+/// It can't be one.
+pub(crate) fn network_name(name: Option<&str>) -> Result<Network, Mistake> {
     let name = name.unwrap_or_default();
     let is_good = |byte: u8| byte.is_ascii_alphanumeric() || b"-._/".contains(&byte);
     let problem = match name {
@@ -146,24 +160,27 @@ fn network_name(name: Option<&str>) -> Result<Network, String> {
         }
         _ => return Ok(Network::named(name)),
     };
-    Err(problem)
+    Err(mistake("name", problem))
 }
 
-fn shape(config: &Value) -> Result<Shape, String> {
-    let refused = |field: &str, problem: String| format!("{field} of its spec.config: {problem}");
-    let text = |field: &str| match &config[field] {
+/// What a configuration makes of a network.
+///
+/// # Errors
+/// The first field with a mistake.
+pub(crate) fn shape(config: &Value) -> Result<Shape, Mistake> {
+    let text = |field: &'static str| match &config[field] {
         Value::Null => Ok(""),
         Value::String(text) => Ok(text.trim()),
-        other => Err(refused(field, format!("{} is no text", brief(other)))),
+        other => Err(mistake(field, format!("{} is no text", brief(other)))),
     };
-    let number = |field: &str, least: u32, most: u32| match &config[field] {
+    let number = |field: &'static str, least: u32, most: u32| match &config[field] {
         Value::Null => Ok(None),
         value => match value.as_u64().and_then(|it| u32::try_from(it).ok()) {
             Some(0) => Ok(None),
             Some(number) if (least..=most).contains(&number) => Ok(Some(number)),
             _ => {
                 let problem = format!("{} is no number from {least} to {most}", brief(value));
-                Err(refused(field, problem))
+                Err(mistake(field, problem))
             }
         },
     };
@@ -172,28 +189,28 @@ fn shape(config: &Value) -> Result<Shape, String> {
         "localnet" => Topology::Localnet,
         "layer3" => {
             let problem = "layer3 is not implemented yet: use layer2, or localnet";
-            return Err(refused("topology", problem.to_owned()));
+            return Err(mistake("topology", problem.to_owned()));
         }
         other => {
             let problem = format!("{:?} is neither layer2 nor localnet", brief(&other));
-            return Err(refused("topology", problem));
+            return Err(mistake("topology", problem));
         }
     };
     match text("role")? {
         "" | "secondary" => {}
         "primary" => {
             let problem = "primary networks are not implemented yet: use secondary";
-            return Err(refused("role", problem.to_owned()));
+            return Err(mistake("role", problem.to_owned()));
         }
         other => {
             let problem = format!("{:?} is neither secondary nor primary", brief(&other));
-            return Err(refused("role", problem));
+            return Err(mistake("role", problem));
         }
     }
-    let nets = |field: &str| {
+    let nets = |field: &'static str| {
         let texts = text(field)?.split(',').filter(|it| !it.trim().is_empty());
-        let nets = texts.map(|text| net(text.trim()).map_err(|problem| refused(field, problem)));
-        nets.collect::<Result<Vec<_>, String>>()
+        let nets = texts.map(|text| net(text.trim()).map_err(|problem| mistake(field, problem)));
+        nets.collect::<Result<Vec<_>, Mistake>>()
     };
     let mut subnets = nets("subnets")?;
     subnets.sort_by_key(|net| net.addr().is_ipv6());
@@ -201,17 +218,17 @@ fn shape(config: &Value) -> Result<Shape, String> {
         let is_same = |other: &&IpNet| other.addr().is_ipv4() == net.addr().is_ipv4();
         if let Some(other) = subnets[..at].iter().find(is_same) {
             let problem = format!("{other} and {net} are of one family, and it has one of each");
-            return Err(refused("subnets", problem));
+            return Err(mistake("subnets", problem));
         }
         if net.prefix_len() + 2 > net.max_prefix_len() {
-            return Err(refused("subnets", format!("{net} has no room for pods")));
+            return Err(mistake("subnets", format!("{net} has no room for pods")));
         }
     }
     let exclude_subnets = nets("excludeSubnets")?;
     for excluded in &exclude_subnets {
         if !subnets.iter().any(|net| net.contains(excluded)) {
             let problem = format!("{excluded} is no part of the network's subnets");
-            return Err(refused("excludeSubnets", problem));
+            return Err(mistake("excludeSubnets", problem));
         }
     }
     let is_localnet = topology == Topology::Localnet;
@@ -223,13 +240,13 @@ fn shape(config: &Value) -> Result<Shape, String> {
     ] {
         if is_there && !is_localnet {
             let problem = "only a network of the topology localnet has one".to_owned();
-            return Err(refused(field, problem));
+            return Err(mistake(field, problem));
         }
     }
     // As in ovn-bridge-mappings: NAME:BRIDGE,….
     if physical.contains(|it: char| it == ':' || it == ',' || !it.is_ascii_graphic()) {
         let problem = format!("{:?} can't be in ovn-bridge-mappings", brief(&physical));
-        return Err(refused("physicalNetworkName", problem));
+        return Err(mistake("physicalNetworkName", problem));
     }
     Ok(Shape {
         topology,
@@ -266,6 +283,22 @@ fn net(text: &str) -> Result<IpNet, String> {
 }
 
 impl Shape {
+    /// The configuration that makes it.
+    pub fn config(&self) -> Value {
+        let list = |nets: &[IpNet]| {
+            let nets: Vec<String> = nets.iter().map(IpNet::to_string).collect();
+            nets.join(",")
+        };
+        json!({
+            "topology": self.topology.word(),
+            "subnets": list(&self.subnets),
+            "excludeSubnets": list(&self.exclude_subnets),
+            "mtu": self.mtu,
+            "vlanID": self.vlan,
+            "physicalNetworkName": self.physical_network_name,
+        })
+    }
+
     /// What can't become that of another shape while pods are on the network, field by field.
     pub fn fixed(&self, other: &Self) -> Vec<&'static str> {
         let is_lost = |net: &IpNet| !other.subnets.contains(net);

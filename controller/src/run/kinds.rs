@@ -11,6 +11,7 @@ use crate::cluster::logging::{Logging, Logs};
 use crate::cluster::network::Definition;
 use crate::cluster::policy::Policy;
 use crate::cluster::tiered::Tiered;
+use crate::cluster::user::{Stored, UserNetwork};
 use crate::cluster::{Node, Pod};
 use crate::key::{Key, Of};
 
@@ -48,6 +49,8 @@ pub(super) const KINDS: &[&dyn Kind] = &[
         change: |name, pod| changed(move |state| state.learn_pod(name, pod)),
         unreadable: Some(|name, _| Change::Unreadable(Key::pod(name))),
         holds: &[
+            Of::UserNetwork,
+            Of::ClusterUserNetwork,
             Of::Node,
             Of::Gateway,
             Of::Namespace,
@@ -66,14 +69,18 @@ pub(super) const KINDS: &[&dyn Kind] = &[
         name: |namespace| namespace.name.as_str().into(),
         reduce: |namespace| {
             let metadata = &namespace.metadata;
-            Some((
-                metadata.labels.clone(),
-                Logging::of(Logs::Namespace, metadata),
-            ))
+            let logging = Logging::of(Logs::Namespace, metadata);
+            Some((metadata.is_deleted(), (metadata.labels.clone(), logging)))
         },
-        change: |name, namespace| changed(move |state| state.learn_namespace(name, namespace)),
+        change: |name, namespace| {
+            changed(move |state| {
+                let (is_deleted, namespace) = namespace.unzip();
+                state.learn_deleted(&name, is_deleted == Some(true));
+                state.learn_namespace(name, namespace);
+            })
+        },
         unreadable: None,
-        holds: SELECTED,
+        holds: OF_NAMESPACES,
         is_optional: false,
     },
     &Followed {
@@ -95,10 +102,28 @@ pub(super) const KINDS: &[&dyn Kind] = &[
     &Followed {
         events: all::<api::NetworkAttachmentDefinition>,
         name: namespaced,
-        reduce: Definition::of,
+        reduce: |it| Some((Definition::of(it), Stored::of(it))),
         change: |name, it| changed(move |state| state.learn_definition(name, it)),
         unreadable: None,
-        holds: &[Of::Definition],
+        holds: &[Of::Definition, Of::UserNetwork, Of::ClusterUserNetwork],
+        is_optional: true,
+    },
+    &Followed {
+        events: all::<api::UserDefinedNetwork>,
+        name: |it| Key::object(Of::UserNetwork, namespaced(it)),
+        reduce: |it| Some(UserNetwork::of_namespace(it)),
+        change: |key, it| changed(move |state| state.learn_user_network(key, it)),
+        unreadable: Some(|key, _| Change::Unreadable(key)),
+        holds: &[Of::UserNetwork],
+        is_optional: true,
+    },
+    &Followed {
+        events: all::<api::ClusterUserDefinedNetwork>,
+        name: |it| Key::named(Of::ClusterUserNetwork, it.name.as_str().into()),
+        reduce: |it| Some(UserNetwork::of_cluster(it)),
+        change: |key, it| changed(move |state| state.learn_user_network(key, it)),
+        unreadable: Some(|key, _| Change::Unreadable(key)),
+        holds: &[Of::ClusterUserNetwork],
         is_optional: true,
     },
     &Followed {
@@ -126,6 +151,19 @@ pub(super) const KINDS: &[&dyn Kind] = &[
 
 /// What depends on policies, and on the namespaces that they select.
 const SELECTED: &[Of] = &[
+    Of::Namespace,
+    Of::Peers,
+    Of::Policy,
+    Of::ClusterPolicy,
+    Of::AdminPolicy,
+    Of::BaselinePolicy,
+    Of::Pod,
+    Of::Members,
+];
+
+/// What depends on the namespaces themselves.
+const OF_NAMESPACES: &[Of] = &[
+    Of::ClusterUserNetwork,
     Of::Namespace,
     Of::Peers,
     Of::Policy,

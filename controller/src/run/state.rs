@@ -8,6 +8,7 @@ mod groups;
 mod learn;
 mod networks;
 mod unread;
+mod users;
 mod wanted;
 mod written;
 
@@ -39,6 +40,7 @@ pub use begin::Contradiction;
 pub(crate) use begin::check;
 use groups::Unswept;
 use networks::Networks;
+pub(crate) use networks::{in_rows, shared};
 use wanted::{Effects, Problem, Wanted};
 
 pub(crate) struct State {

@@ -57,6 +57,9 @@ pub(crate) struct Followed<K, N, V> {
 
 /// A kind of objects that is followed.
 pub(crate) trait Kind: Sync {
+    /// Its name in the API.
+    fn kind(&self) -> &'static str;
+
     /// See [`Followed::holds`].
     fn holds(&self) -> &'static [Of];
 
@@ -76,6 +79,10 @@ where
     N: Clone + Eq + std::hash::Hash + Send + 'static,
     V: Send + 'static,
 {
+    fn kind(&self) -> &'static str {
+        K::KIND
+    }
+
     fn holds(&self) -> &'static [Of] {
         self.holds
     }

@@ -1,6 +1,9 @@
 //! Networks beside the default one, as the leader understands them; and their definitions, made,
 //! changed and removed with the checks that the leader would make afterwards.
 
+mod import;
+pub mod nb;
+
 use std::fmt::{self, Write as _};
 
 use ipnet::IpNet;
@@ -15,7 +18,9 @@ use super::{ToolError, View};
 use crate::cluster::ObjectName;
 use crate::cluster::network::{Definition, Shape, Topology};
 use crate::config::Config;
-use crate::key::{Attachment, Network};
+use crate::key::{Attachment, Key, Network};
+
+pub use import::import;
 
 /// Pods that a refusal names.
 const MOST: usize = 5;
@@ -75,12 +80,17 @@ struct Answer {
     definitions: Vec<DefinitionAnswer>,
     /// The pods on it.
     attachments: Vec<AttachmentAnswer>,
+    /// The ports on it, without a cluster.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    ports: Vec<String>,
 }
 
 #[derive(Debug, Serialize)]
 struct DefinitionAnswer {
-    /// NAMESPACE/NAME.
-    definition: String,
+    /// NAMESPACE/NAME; null for a user's network without a definition.
+    definition: Option<String>,
+    /// The user's network that it is made for: KIND NAME, or KIND NAMESPACE/NAME.
+    from: Option<String>,
     /// Why it is not, or not wholly, what the network is.
     problem: Option<String>,
 }
@@ -113,7 +123,15 @@ pub async fn networks(
     let mut view = View::open(config).await?;
     // So that what definitions are refused for is known.
     drop(view.pending());
-    let mut answers = answers(&view);
+    answered(answers(&view), name, format)
+}
+
+/// All of them, or one; false if one has a problem.
+fn answered(
+    mut answers: Vec<Answer>,
+    name: Option<&str>,
+    format: Format,
+) -> Result<(String, bool), ToolError> {
     if let Some(name) = name {
         answers.retain(|it| it.network == name);
         let Some(answer) = answers.first() else {
@@ -141,25 +159,61 @@ fn answers(view: &View) -> Vec<Answer> {
             shape: state.networks.live.get(network).cloned(),
             definitions: definitions(view, |it| matches!(&it.network, Ok(it) if it.0 == *network)),
             attachments: attachments(view, network),
+            ports: Vec::new(),
         })
         .collect();
     // Each with a mistake stands for itself: its network is not known.
-    for wrong in definitions(view, |it| it.network.is_err()) {
+    let wrong = definitions(view, |it| it.network.is_err());
+    for wrong in wrong.into_iter().chain(refused(view)) {
         answers.push(Answer {
-            network: format!("of {}", wrong.definition),
+            network: format!("of {}", wrong.name()),
             shape: None,
             definitions: vec![wrong],
             attachments: Vec::new(),
+            ports: Vec::new(),
         });
     }
     answers
+}
+
+/// Users' networks with problems of their own.
+fn refused(view: &View) -> Vec<DefinitionAnswer> {
+    let all = view.state.cluster.user_networks.keys();
+    all.filter_map(|key| {
+        Some(DefinitionAnswer {
+            definition: None,
+            from: Some(object(key)),
+            problem: Some(view.state.problem_of(key)?),
+        })
+    })
+    .collect()
+}
+
+/// A user's network, as people name it.
+fn object(key: &Key) -> String {
+    let (_, kind) = key.of.kind().unwrap_or_default();
+    match &*key.namespace {
+        "" => format!("{kind} {}", key.name),
+        namespace => format!("{kind} {namespace}/{}", key.name),
+    }
+}
+
+impl DefinitionAnswer {
+    fn name(&self) -> String {
+        match (&self.definition, &self.from) {
+            (Some(definition), None) => definition.clone(),
+            (Some(definition), Some(from)) => format!("{definition} of {from}"),
+            (None, from) => from.clone().unwrap_or_default(),
+        }
+    }
 }
 
 fn definitions(view: &View, wanted: impl Fn(&Definition) -> bool) -> Vec<DefinitionAnswer> {
     let all = view.state.cluster.definitions.iter();
     all.filter(|(_, it)| wanted(it))
         .map(|(id, it)| DefinitionAnswer {
-            definition: shown(id),
+            definition: Some(shown(id)),
+            from: view.state.owner(id).map(object),
             problem: match &it.network {
                 Err(problem) => Some(problem.clone()),
                 Ok(_) => view.state.networks.refusal(id).map(str::to_owned),
@@ -215,19 +269,24 @@ pub async fn create(
         }
     }
     let api = api(&view, namespace);
-    let object: DynamicObject = serde_json::from_value(json!({
-        "apiVersion": "k8s.cni.cncf.io/v1",
-        "kind": "NetworkAttachmentDefinition",
-        "metadata": { "name": name.as_str(), "namespace": namespace.as_str() },
-        "spec": { "config": wanted.to_string() },
-    }))
-    .map_err(|error| ToolError::File(error.to_string()))?;
+    let object: DynamicObject = serde_json::from_value(object_of(id, &wanted))
+        .map_err(|error| ToolError::File(error.to_string()))?;
     api.create(&PostParams::default(), &object).await?;
     Ok(format!(
         "created {} of network {}\n",
         shown(id),
         network.name()
     ))
+}
+
+/// A definition with this configuration.
+fn object_of((namespace, name): &ObjectName, config: &Value) -> Value {
+    json!({
+        "apiVersion": "k8s.cni.cncf.io/v1",
+        "kind": "NetworkAttachmentDefinition",
+        "metadata": { "name": name.as_str(), "namespace": namespace.as_str() },
+        "spec": { "config": config.to_string() },
+    })
 }
 
 /// Changes the definition of a network, if all of the change can be done in place.
@@ -240,6 +299,7 @@ pub async fn update(
     shape: &ShapeArgs,
 ) -> Result<String, ToolError> {
     let view = View::open(config).await?;
+    is_nobodys(&view, id)?;
     let api = api(&view, &id.0);
     let mut object = api.get(&id.1).await?;
     let text = object.data["spec"]["config"].as_str().unwrap_or_default();
@@ -283,6 +343,7 @@ pub async fn update(
 /// Pods ask for it; and [`ToolError`].
 pub async fn delete(config: &Config, id: &ObjectName) -> Result<String, ToolError> {
     let view = View::open(config).await?;
+    is_nobodys(&view, id)?;
     let asking: Vec<String> = view.state.networks.asking(id).map(shown).collect();
     if !asking.is_empty() {
         return Err(ToolError::Unknown(format!(
@@ -294,6 +355,16 @@ pub async fn delete(config: &Config, id: &ObjectName) -> Result<String, ToolErro
     let api = api(&view, &id.0);
     api.delete(&id.1, &DeleteParams::default()).await?;
     Ok(format!("deleted {}\n", shown(id)))
+}
+
+/// A definition that is made for a user's network would be put back.
+fn is_nobodys(view: &View, id: &ObjectName) -> Result<(), ToolError> {
+    let Some(owner) = view.state.owner(id) else {
+        return Ok(());
+    };
+    let (id, owner) = (shown(id), object(owner));
+    let why = format!("{id} is made for {owner}: change or delete that");
+    Err(ToolError::Unknown(why))
 }
 
 /// What the leader would read of such a configuration.
@@ -342,17 +413,19 @@ fn table(answers: &[Answer]) -> String {
         let line = format!(
             "{:<width$}  {topology:<8}  {:<4}  {subnets}",
             it.network,
-            it.attachments.len()
+            it.attachments.len() + it.ports.len()
         );
         text.push_str(line.trim_end());
         text.push('\n');
-        for DefinitionAnswer {
-            definition,
-            problem,
-        } in &it.definitions
-        {
-            if let Some(problem) = problem {
-                let _ = writeln!(text, "    {definition}: {problem}");
+        for it in &it.definitions {
+            match (&it.problem, &it.from) {
+                (Some(problem), _) => {
+                    let _ = writeln!(text, "    {}: {problem}", it.name());
+                }
+                (None, Some(_)) => {
+                    let _ = writeln!(text, "    {}", it.name());
+                }
+                (None, None) => {}
             }
         }
     }
@@ -395,13 +468,16 @@ impl fmt::Display for Answer {
         for it in &self.definitions {
             let problem = it.problem.as_ref().map(|it| format!(": {it}"));
             let problem = problem.unwrap_or_default();
-            line("definition", &format!("{}{problem}", it.definition))?;
+            line("definition", &format!("{}{problem}", it.name()))?;
         }
         for it in &self.attachments {
             line(
                 "attachment",
                 &format!("{} as {}: {}", it.pod, it.entry, it.port),
             )?;
+        }
+        for port in &self.ports {
+            line("port", port)?;
         }
         Ok(())
     }

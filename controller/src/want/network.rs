@@ -55,6 +55,35 @@ pub fn network(network: &Network, shape: &Shape) -> Vec<Row> {
     rows
 }
 
+/// The same without a cluster: what no controller does, OVN does, which gives ports with the
+/// address `dynamic` one of the subnets (ovn-nb(5), Logical_Switch, `other_config`).
+pub fn alone(network: &Network, shape: &Shape) -> Vec<Row> {
+    let mut rows = self::network(network, shape);
+    let mut config = Vec::new();
+    for net in &shape.subnets {
+        match net {
+            IpNet::V4(_) => config.push(("subnet", net.to_string())),
+            // A prefix of 64 bits is the only one that it knows.
+            IpNet::V6(net) if net.prefix_len() == 64 => {
+                config.push(("ipv6_prefix", net.network().to_string()));
+            }
+            IpNet::V6(_) => {}
+        }
+    }
+    let excluded = shape.exclude_subnets.iter().filter_map(|net| match net {
+        IpNet::V4(net) => Some(format!("{}..{}", net.network(), net.broadcast())),
+        IpNet::V6(_) => None,
+    });
+    let excluded: Vec<String> = excluded.collect();
+    if !excluded.is_empty() {
+        config.push(("exclude_ips", excluded.join(" ")));
+    }
+    if let Some(switch) = rows.first_mut() {
+        *switch = switch.clone().set("other_config", Value::map(config));
+    }
+    rows
+}
+
 fn ids(network: &Network, shape: &Shape) -> Vec<(&'static str, String)> {
     vec![
         (NETWORK, network.name().to_string()),

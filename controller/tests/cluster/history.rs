@@ -5,6 +5,7 @@ mod check;
 mod policies;
 mod settle;
 mod steps;
+mod users;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,6 +18,7 @@ use steps::{Step, Text, step};
 use crate::fixture::Running;
 use crate::networks::{ASKED, definition};
 use crate::tiered::{has_tiers, tiered};
+use crate::user_networks::{DEFINITION, OF_CLUSTER, layer2, of_team};
 
 const WISHED: &str = "podwire.io/ip-addresses";
 const WISHED_MAC: &str = "podwire.io/mac-address";
@@ -259,10 +261,33 @@ impl World {
                     let own = uid(&pod);
                     self.attached
                         .retain(|of, _| !of.starts_with(&format!("{own}/")));
-                    let asked = ["absent", "blue,absent", "blue,absent,blue"];
+                    let asked = ["absent", "blue,absent", "blue,absent,blue", "green"];
                     let asked = asked[usize::from(times)];
                     pod["metadata"]["annotations"][ASKED] = asked.into();
                     server.apply(pod);
+                }
+            }
+            Step::UserNetwork(team) => {
+                let mut network = of_team("green", &format!("t{team}"), &layer2("10.4.0.0/24"));
+                match self.server.object(OF_CLUSTER, "", "green") {
+                    Some(before) => {
+                        for part in ["metadata", "status"] {
+                            network[part] = before[part].clone();
+                        }
+                    }
+                    None => {
+                        self.uids += 1;
+                        network["metadata"]["uid"] = format!("uid-{}", self.uids).into();
+                    }
+                }
+                self.server.apply(network);
+            }
+            Step::NoUserNetwork => self.server.delete_object(OF_CLUSTER, "", "green"),
+            Step::DefinitionRemoved => server.delete_object(DEFINITION, "default", "green"),
+            Step::DefinitionEdited => {
+                if let Some(mut object) = server.object(DEFINITION, "default", "green") {
+                    object["spec"]["config"] = "{}".into();
+                    server.apply(object);
                 }
             }
             Step::Crash => {

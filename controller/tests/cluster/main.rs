@@ -32,3 +32,4 @@ mod subnets;
 mod tiered;
 mod tools;
 mod unreadable;
+mod user_networks;

@@ -4,8 +4,11 @@ use podwire_tests::apiserver::ApiServer;
 use podwire_tests::ovn::Central;
 use serde_json::{Value, json};
 
-use crate::fixture::{Running, await_row, flags, pod_of, populate};
+use crate::fixture::{Running, await_row, column, flags, names, pod_of, populate, populated};
 use crate::networks::ASKED;
+use crate::user_networks::{
+    OF_CLUSTER, OF_NAMESPACE, is_made, layer2, namespace, of_namespace, of_team,
+};
 
 /// Runs a command; its exit code, and what it says.
 fn network(central: &Central, server: &ApiServer, line: &str) -> (Option<i32>, String) {
@@ -14,10 +17,15 @@ fn network(central: &Central, server: &ApiServer, line: &str) -> (Option<i32>, S
         .args(flags(central, server))
         .arg("network")
         .args(line.split(' '));
+    run(command)
+}
+
+fn run(mut command: std::process::Command) -> (Option<i32>, String) {
     let output = command.output().unwrap();
-    let text = match output.status.success() {
-        true => output.stdout,
-        false => output.stderr,
+    // With a problem that is shown, the answer is there too.
+    let text = match output.stdout.is_empty() {
+        false => output.stdout,
+        true => output.stderr,
     };
     (output.status.code(), String::from_utf8(text).unwrap())
 }
@@ -119,4 +127,157 @@ async fn networks_are_made_shown_changed_and_removed_with_their_refusals() {
         "{text}"
     );
     controller.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_user_s_network_is_shown_with_its_object_and_changed_by_that_alone() {
+    let (central, server, controller) = populated().await;
+    server.apply(namespace("shop", "a"));
+    server.apply(of_namespace("blue", &layer2("10.1.0.0/24")));
+    server.apply(of_team("red", "a", &layer2("10.2.0.0/24")));
+    server.apply(of_namespace("odd", &json!({ "topology": "Layer3" })));
+    is_made(&server, (OF_NAMESPACE, "shop", "blue"));
+    is_made(&server, (OF_CLUSTER, "", "red"));
+    let run = |line: &str| network(&central, &server, line);
+    let (code, text) = run("get shop_blue");
+    let line = "definition  shop/blue of UserDefinedNetwork shop/blue\n";
+    assert!(code == Some(0) && text.contains(line), "{text}");
+    let (code, text) = run("list -o json");
+    assert_eq!(code, Some(1), "{text}");
+    let (_, text) = run("list -o yaml");
+    let all: Value = serde_saphyr::from_str(&text).unwrap();
+    assert_eq!(all[0]["network"], "cluster_udn_red");
+    assert_eq!(
+        all[0]["definitions"][0]["from"],
+        "ClusterUserDefinedNetwork red"
+    );
+    assert_eq!(all[2]["network"], "of UserDefinedNetwork shop/odd");
+    let problem = all[2]["definitions"][0]["problem"].as_str().unwrap();
+    assert!(problem.starts_with("spec.topology: Layer3"), "{problem}");
+    for line in ["update shop/blue --mtu 1300", "delete shop/red"] {
+        let (code, text) = run(line);
+        let is_named = text.contains("is made for ") && text.contains("change or delete that");
+        assert!(code == Some(1) && is_named, "{text}");
+    }
+    controller.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_cluster_the_rows_themselves_are_made_shown_changed_and_removed() {
+    let central = Central::start();
+    let nb = central.local_northbound();
+    let alone = |line: &str| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_podwire-controller"));
+        command.args(["network", "--nb", &nb]).args(line.split(' '));
+        run(command)
+    };
+    let create = "create blue --subnets 10.1.0.0/24,fd00:1::/64 --exclude 10.1.0.0/30 --mtu 1300";
+    assert_eq!(
+        alone(create),
+        (Some(0), "created network blue\n".to_owned())
+    );
+    let switch = "blue_ovn_layer2_switch";
+    let config = column(&central, "Logical_Switch", switch, "other_config");
+    let expected = json!({
+        "subnet": "10.1.0.0/24", "exclude_ips": "10.1.0.0..10.1.0.3", "ipv6_prefix": "fd00:1::",
+    });
+    assert_eq!(config, expected);
+    // The same again is there; another shape is not made of it.
+    let again = (Some(0), "network blue is there already\n".to_owned());
+    assert_eq!(alone(create), again);
+    for (line, why) in [
+        (
+            "create blue --subnets 10.2.0.0/24",
+            "network blue exists with other excludeSubnets, mtu",
+        ),
+        (
+            "create bad --subnets 10.2.0.1/24",
+            "subnets: 10.2.0.1/24 has bits beyond the prefix",
+        ),
+        ("create a/b@c", "name: \"a/b@c\" has other characters"),
+        (
+            "create bad --network x",
+            "--network names the network of a definition",
+        ),
+        ("get red", "there is no network red"),
+        ("update red --mtu 1400", "there is no network red"),
+        ("delete red", "there is no network red"),
+    ] {
+        let (code, text) = alone(line);
+        assert!(code == Some(1) && text.contains(why), "{line}: {text}");
+    }
+    central.nbctl("ls-add theirs_ovn_layer2_switch");
+    let (code, text) = alone("create theirs");
+    assert!(
+        code == Some(1) && text.contains("does not belong to this controller"),
+        "{text}"
+    );
+    let lan = "create lan --topology localnet --vlan 100 --physical-network physnet";
+    assert_eq!(alone(lan).0, Some(0));
+    let port = "lan_ovn_localnet_port";
+    assert_eq!(
+        column(&central, "Logical_Switch_Port", port, "tag_request"),
+        100
+    );
+
+    // OVN itself gives ports their addresses.
+    central.nbctl(format!("lsp-add {switch} web"));
+    central.nbctl("lsp-set-addresses web dynamic");
+    let given = |rows: &[Value]| {
+        rows.iter().any(|row| {
+            let given = row["dynamic_addresses"].as_str().unwrap_or_default();
+            given.contains(" 10.1.0.4 ") && given.contains("fd00:1:")
+        })
+    };
+    central.nbctl("--timeout=30 --wait=sb sync");
+    let ports = central.northbound().rows("Logical_Switch_Port").unwrap();
+    let ports: Vec<Value> = ports.into_iter().map(Value::Object).collect();
+    assert!(given(&ports), "{ports:?}");
+    let (code, text) = alone("get blue");
+    assert!(
+        code == Some(0) && text.contains("port        web (dynamic)\n"),
+        "{text}"
+    );
+    let (code, text) = alone("list -o json");
+    let all: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!((code, &all[0]["network"]), (Some(0), &json!("blue")));
+    assert_eq!(all[0]["shape"]["mtu"], 1300);
+    // What would take a port's address is refused with its name, the rest is done.
+    let (code, text) = alone("update blue --subnets 10.2.0.0/24 --exclude 10.2.0.0/30");
+    let why = "subnets of network blue can't change while ports are on it: web (dynamic)";
+    assert!(code == Some(1) && text.contains(why), "{text}");
+    let update = "update blue --exclude 10.1.0.0/29";
+    assert_eq!(
+        alone(update),
+        (Some(0), "updated network blue\n".to_owned())
+    );
+    let config = column(&central, "Logical_Switch", switch, "other_config");
+    assert_eq!(config["exclude_ips"], "10.1.0.0..10.1.0.7");
+    assert_eq!(alone(update).1, "network blue is so already\n");
+    let (code, text) = alone("delete blue");
+    assert!(
+        code == Some(1) && text.contains("ports are on network blue: web"),
+        "{text}"
+    );
+    central.nbctl("lsp-del web");
+    assert_eq!(
+        alone("delete blue"),
+        (Some(0), "deleted network blue\n".to_owned())
+    );
+    assert_eq!(
+        names(&central, "Logical_Switch"),
+        ["lan_ovn_localnet_switch"]
+    );
+
+    // Where a controller leads, these rows are its own.
+    let server = ApiServer::start();
+    populate(&server);
+    let mut controller = Running::start(&central, &server, &[]);
+    controller.idle().await;
+    controller.stop().await.unwrap();
+    let (code, text) = alone("create blue");
+    assert!(
+        code == Some(1) && text.contains("a podwire-controller leads this"),
+        "{text}"
+    );
 }

@@ -45,7 +45,7 @@ fn await_entry(server: &ApiServer, name: &str, entry: &str) -> Value {
     of(&server.await_object(("Pod", "default", name), is_there)).unwrap()
 }
 
-fn await_event(server: &ApiServer, kind: &str, name: &str, part: &str) {
+pub(crate) fn await_event(server: &ApiServer, kind: &str, name: &str, part: &str) {
     server.await_events(&format!("{kind} {name}: {part}"), |events| {
         let mut events = events.iter();
         events.any(|event| {
@@ -418,6 +418,79 @@ async fn pods_of_one_network_reach_each_other_across_nodes_and_those_of_another_
     traffic::tcp_echo(stranger.place(), second.place(), of_second, 1 << 20).unwrap();
     assert!(traffic::tcp_echo(stranger.place(), other.place(), address, 16).is_err());
     assert!(traffic::tcp_echo(second.place(), one.place(), of_stranger, 16).is_err());
+    drop(agents);
+    controller.stop().await.unwrap();
+}
+
+/// The document's own, with the blanks that it has, and OVN4NFV's.
+const OTHERS: &str = r#"
+apiVersion: v1
+kind: onapNetwork
+metadata:
+  name: ovn-ls-24
+spec:
+  config: '{
+    "cnitype" : "ovn",
+    "name": " ovn-ls-24",
+    "subnet": " 172.16.24.0/24",
+    "gateway": " 172.16.24.1"
+    }'
+---
+apiVersion: k8s.plugin.opnfv.org/v1alpha1
+kind: Network
+metadata:
+  name: ovn-priv-net
+spec:
+  cniType: ovn4nfv
+  ipv4Subnets:
+  - subnet: 172.16.44.0/24
+    name: subnet1
+    gateway: 172.16.44.1/24
+    excludeIps: 172.16.44.2 172.16.44.3..172.16.44.9
+"#;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pods_reach_each_other_on_imported_networks_that_they_ask_for_as_for_any_other() {
+    let (network, controller) = Network::start(&[]);
+    let agents = network.start_agents();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), OTHERS).unwrap();
+    let output = std::process::Command::new(env!("CARGO_BIN_EXE_podwire-controller"))
+        .args(["network", "import", "-f"])
+        .arg(file.path())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    let definitions: Vec<Value> = serde_saphyr::from_multiple(&text).unwrap();
+    assert_eq!(definitions.len(), 2, "{text}");
+    // Its gateway is nobody's, and what it excludes.
+    for (definition, first) in definitions.into_iter().zip(["172.16.24.2", "172.16.44.10"]) {
+        let name = definition["metadata"]["name"].as_str().unwrap().to_owned();
+        network.server.apply(definition);
+        let (one, of_one) = attached(&network, 0, &format!("one-{name}"), &name);
+        let (other, address) = attached(&network, 1, &format!("other-{name}"), &name);
+        assert_eq!(of_one.to_string(), first);
+        traffic::ping_until_answered(one.place(), address).unwrap();
+        traffic::tcp_echo(one.place(), other.place(), address, 1 << 20).unwrap();
+    }
+    // The document's own request is none for the controller.
+    let pod = network.nodes[0].pod("wish");
+    let wish = json!([{ "name": "ovn-ls-24", "interface": "net1" }]);
+    let asked = json!({ "ovnNetwork": wish.to_string() });
+    network
+        .server
+        .apply(pod_on(&network.nodes[0].name, &pod, asked));
+    await_network(&network.server, &pod.namespace, "wish");
+    let object = network
+        .server
+        .object("Pod", &pod.namespace, "wish")
+        .unwrap();
+    let annotations = object["metadata"]["annotations"].as_object().unwrap();
+    let names: Vec<&str> = annotations.keys().map(String::as_str).collect();
+    assert_eq!(names, [NETWORKS, "ovnNetwork"]);
+    let entries = annotation(&object, NETWORKS).unwrap();
+    assert_eq!(entries.as_object().unwrap().len(), 1, "{entries}");
     drop(agents);
     controller.stop().await.unwrap();
 }

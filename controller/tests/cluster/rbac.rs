@@ -11,6 +11,9 @@ use podwire_tests::ovn::Central;
 use serde_json::{Value, json};
 
 use crate::fixture::{Running, await_network};
+use crate::user_networks::{
+    OF_CLUSTER, OF_NAMESPACE, is_made, layer2, namespace, of_namespace, of_team,
+};
 
 /// A verb, and a resource with its group, and the only name that it is for.
 type Right = (String, String, Option<String>);
@@ -62,6 +65,7 @@ fn needed(request: &Request) -> (bool, Right) {
         ("POST", _) => "create",
         ("PUT", _) => "update",
         ("PATCH", _) => "patch",
+        ("DELETE", _) => "delete",
         other => panic!("{other:?}"),
     };
     let resource = match words[..] {
@@ -90,8 +94,16 @@ async fn the_roles_allow_what_the_controller_asks_for_and_nothing_else() {
         request,
     ));
     crate::tiered::apply_all(&server);
+    server.apply(namespace("shop", "a"));
+    let spec = layer2("10.1.0.0/24");
+    server.apply(of_namespace("blue", &spec));
+    server.apply(of_team("red", "a", &spec));
     let mut controller = Running::start(&central, &server, &[]);
     controller.idle().await;
+    is_made(&server, (OF_NAMESPACE, "shop", "blue"));
+    is_made(&server, (OF_CLUSTER, "", "red"));
+    server.delete_object(OF_NAMESPACE, "shop", "blue");
+    server.await_missing((OF_NAMESPACE, "shop", "blue"));
     await_network(&server, "default", "web");
     // Its term includes a renewal.
     let renewed = |requests: &[Request]| requests.iter().any(|it| it.method == "PUT");

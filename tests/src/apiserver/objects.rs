@@ -18,7 +18,7 @@ pub(super) struct Target {
 }
 
 /// The resources that there are, each with the kind and the API version of its objects.
-const RESOURCES: [(&str, &str, &str); 14] = [
+const RESOURCES: [(&str, &str, &str); 16] = [
     ("pods", "Pod", "v1"),
     ("nodes", "Node", "v1"),
     ("services", "Service", "v1"),
@@ -49,6 +49,16 @@ const RESOURCES: [(&str, &str, &str); 14] = [
         "network-attachment-definitions",
         "NetworkAttachmentDefinition",
         "k8s.cni.cncf.io/v1",
+    ),
+    (
+        "userdefinednetworks",
+        "UserDefinedNetwork",
+        "k8s.ovn.org/v1",
+    ),
+    (
+        "clusteruserdefinednetworks",
+        "ClusterUserDefinedNetwork",
+        "k8s.ovn.org/v1",
     ),
     ("leases", "Lease", "coordination.k8s.io/v1"),
     ("configmaps", "ConfigMap", "v1"),
@@ -123,6 +133,12 @@ pub(super) fn resource_of(kind: &str) -> &'static str {
     known.map_or("pods", |(resource, ..)| resource)
 }
 
+/// Whether finalizers keep an object that is deleted.
+pub(super) fn is_kept(object: &Value) -> bool {
+    let finalizers = object["metadata"]["finalizers"].as_array();
+    finalizers.is_some_and(|all| !all.is_empty())
+}
+
 /// Does what the request wants; the answer is the object, or why not.
 pub(super) fn serve(target: &Target, request: &Request, state: &mut State) -> Value {
     let body = request.body.as_ref();
@@ -140,11 +156,19 @@ pub(super) fn serve(target: &Target, request: &Request, state: &mut State) -> Va
             let message = format!("{} {name:?} already exists", target.resource);
             return status(409, "AlreadyExists", &message);
         }
-        ("DELETE", Some(known), _) => {
+        ("DELETE", Some(known), options) => {
+            let wanted = options.map(|it| it["preconditions"]["uid"].clone());
+            let wanted = wanted.filter(|it| !it.is_null());
+            if wanted.is_some_and(|uid| uid != known["metadata"]["uid"]) {
+                return status(409, "Conflict", "the UID in the precondition is another");
+            }
             state.store.delete(&target.resource, &key);
             return known;
         }
-        ("POST", None, Some(body)) => body,
+        ("POST", None, Some(body)) => match refused_in_namespace(target, state) {
+            Some(refusal) => return refusal,
+            None => body,
+        },
         ("PUT", Some(known), Some(body)) => {
             let version = &body["metadata"]["resourceVersion"];
             if !version.is_null() && *version != known["metadata"]["resourceVersion"] {
@@ -171,9 +195,29 @@ pub(super) fn serve(target: &Target, request: &Request, state: &mut State) -> Va
     if let Some(namespace) = &target.namespace {
         object["metadata"]["namespace"] = namespace.as_str().into();
     }
+    // The last finalizer is gone, and with it what is being deleted.
+    let is_over = !object["metadata"]["deletionTimestamp"].is_null() && !is_kept(&object);
     state.store.apply(object);
     let made = state.store.get(&target.resource, &key).cloned();
+    if is_over {
+        state.store.delete(&target.resource, &key);
+    }
     made.unwrap_or_default()
+}
+
+/// In a namespace that is being deleted nothing is made.
+fn refused_in_namespace(target: &Target, state: &State) -> Option<Value> {
+    let namespace = target.namespace.as_deref()?;
+    let known = state.store.get("namespaces", &format!("/{namespace}"))?;
+    if known["metadata"]["deletionTimestamp"].is_null() {
+        return None;
+    }
+    let message = format!("unable to create new content in namespace {namespace}");
+    let mut refusal = status(403, "Forbidden", &message);
+    refusal["details"] = json!({ "causes": [
+        { "reason": "NamespaceTerminating", "message": message, "field": "metadata.namespace" },
+    ] });
+    Some(refusal)
 }
 
 fn patched(
@@ -216,11 +260,19 @@ fn patched(
         other => return Err(status(415, "UnsupportedMediaType", other)),
     }
     // A status is changed by its subresource alone; there the metadata is changed too, and nothing
-    // else (podStatusStrategy and nodeStatusStrategy of the registry).
+    // else (podStatusStrategy and nodeStatusStrategy of the registry); that of a custom resource is
+    // not (statusStrategy of apiextensions-apiserver).
     let is_status = target.subresource.as_deref() == Some("status");
+    let own = [
+        "v1",
+        "networking.k8s.io/v1",
+        "discovery.k8s.io/v1",
+        "coordination.k8s.io/v1",
+    ];
+    let is_custom = !own.contains(&target.version);
     if let Some(members) = patch.as_object_mut() {
         members.retain(|name, _| match name.as_str() {
-            "metadata" => true,
+            "metadata" => !(is_status && is_custom),
             "status" => is_status,
             _ => !is_status,
         });

@@ -5,7 +5,7 @@ use std::ops::Bound;
 
 use serde_json::{Value, json};
 
-use super::objects::{Target, resource_of};
+use super::objects::{Target, is_kept, resource_of};
 
 /// Objects by resource and `namespace/name`, and everything that happened to them.
 #[derive(Debug, Default)]
@@ -49,13 +49,41 @@ impl Store {
         self.log(resource, before, Some(object));
     }
 
-    /// Deletes an object by its `namespace/name`.
+    /// Deletes an object by its `namespace/name`. One with finalizers stays until it has none. What
+    /// it controls is deleted with it, as by Kubernetes' garbage collector.
     pub(super) fn delete(&mut self, resource: &str, key: &str) {
         let place = (resource.to_owned(), key.to_owned());
-        if let Some(object) = self.objects.remove(&place) {
-            self.version += 1;
-            self.log(resource, Some(object), None);
+        let Some(object) = self.objects.get(&place) else {
+            return;
+        };
+        if is_kept(object) {
+            if object["metadata"]["deletionTimestamp"].is_null() {
+                let mut object = object.clone();
+                object["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
+                self.apply(object);
+            }
+            return;
         }
+        let Some(object) = self.objects.remove(&place) else {
+            return;
+        };
+        self.version += 1;
+        let uid = object["metadata"]["uid"].clone();
+        self.log(resource, Some(object), None);
+        for (resource, key) in self.controlled_by(&uid) {
+            self.delete(&resource, &key);
+        }
+    }
+
+    fn controlled_by(&self, uid: &Value) -> Vec<(String, String)> {
+        let is_its = |object: &Value| {
+            let owners = object["metadata"]["ownerReferences"].as_array();
+            owners.is_some_and(|all| all.iter().any(|it| it["uid"] == *uid))
+        };
+        let own = self.objects.iter().filter(|(_, object)| is_its(object));
+        own.filter(|_| uid.is_string())
+            .map(|(place, _)| place.clone())
+            .collect()
     }
 
     pub(super) fn get(&self, resource: &str, key: &str) -> Option<&Value> {

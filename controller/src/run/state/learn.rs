@@ -37,6 +37,8 @@ impl State {
                     *kind = known;
                 }
                 self.dirty.append(&mut self.held);
+                self.dirty
+                    .extend(self.cluster.user_networks.keys().cloned());
             }
         }
     }
@@ -126,6 +128,7 @@ impl State {
             }
         }
         set(&mut self.cluster.namespaces, name, labels);
+        self.mark_cluster_user_networks();
         self.policies.namespace_changed();
     }
 

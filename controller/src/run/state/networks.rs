@@ -10,11 +10,13 @@ use podwire_ovs::nb::Table;
 use podwire_ovs::replica::Db;
 use tokio::time::Instant;
 
+pub(super) use self::attachments::definition_of;
 use self::attachments::{attachment_of, written};
 use super::State;
 use super::begin::{UID, addresses_in, by_age, ports};
 use super::wanted::{Effects, Wanted};
 use crate::cluster::network::{Definition, Shape};
+use crate::cluster::user::Stored;
 use crate::cluster::{Name, ObjectName, Pod};
 use crate::diff::Plan;
 use crate::ipam::{FormerAddresses, Layout, Request, Space};
@@ -53,6 +55,11 @@ impl Networks {
         self.asking.get(definition).into_iter().flatten()
     }
 
+    /// All attachments with addresses, by pod and entry.
+    pub(crate) fn held(&self) -> impl Iterator<Item = (&ObjectName, &BTreeMap<Name, Network>)> {
+        self.held.iter()
+    }
+
     /// The pods on a network.
     pub(crate) fn holders<'a>(
         &'a self,
@@ -64,7 +71,20 @@ impl Networks {
     }
 }
 
-fn shared(network: &Network) -> Key {
+/// The networks that rows know.
+pub(crate) fn in_rows(db: &Db) -> Vec<(Network, Shape)> {
+    let switches = db.rows(Table::LogicalSwitch.name());
+    let known = switches.filter_map(|row| {
+        let key = super::key_of(&row).and_then(|key| Key::parse(&key));
+        let key = key.filter(|key| key.of == Of::Cluster && key.network != Network::DEFAULT);
+        let shape = row.map("external_ids").str(rows::SHAPE)?;
+        Some((key?.network, serde_json::from_str(shape).ok()?))
+    });
+    known.collect()
+}
+
+/// The key of what all nodes of a network share.
+pub(crate) fn shared(network: &Network) -> Key {
     Key::only(Of::Cluster).on(network.clone())
 }
 
@@ -74,7 +94,17 @@ fn asked(pod: Option<&Pod>) -> BTreeSet<ObjectName> {
 }
 
 impl State {
-    pub(crate) fn learn_definition(&mut self, id: ObjectName, definition: Option<Definition>) {
+    pub(crate) fn learn_definition(
+        &mut self,
+        id: ObjectName,
+        object: Option<(Option<Definition>, Stored)>,
+    ) {
+        let (definition, stored) = object.unzip();
+        let definition = definition.flatten();
+        self.learn_stored(&id, stored);
+        if self.cluster.definitions.get(&id) == definition.as_ref() {
+            return;
+        }
         let before = self.cluster.definitions.get(&id);
         let both = before.into_iter().chain(&definition);
         let networks = both.filter_map(|it| Some(shared(&it.network.as_ref().ok()?.0)));
@@ -94,6 +124,7 @@ impl State {
             if let Some(pods) = self.networks.asking.get_mut(gone) {
                 pods.remove(id);
             }
+            self.mark_owners(gone);
         }
         for new in after.difference(&before) {
             let pods = self.networks.asking.entry(new.clone()).or_default();
@@ -119,14 +150,8 @@ impl State {
 
     /// Learns networks and attachments from the rows.
     pub(super) fn hold_networks(&mut self, db: &Db, now: std::time::Instant) {
-        for row in db.rows(Table::LogicalSwitch.name()) {
-            let key = super::key_of(&row).and_then(|key| Key::parse(&key));
-            let key = key.filter(|key| key.of == Of::Cluster && key.network != Network::DEFAULT);
-            let shape = row.map("external_ids").str(rows::SHAPE);
-            let shape = shape.and_then(|text| serde_json::from_str(text).ok());
-            if let Some((key, shape)) = key.zip(shape) {
-                self.open(key.network, shape);
-            }
+        for (network, shape) in in_rows(db) {
+            self.open(network, shape);
         }
         if self.networks.live.is_empty() {
             return;
@@ -318,6 +343,7 @@ impl State {
             let (is, was) = (refused.remove(id), self.networks.refused.remove(id));
             if is != was {
                 self.dirty.insert(Key::object(Of::Definition, id.clone()));
+                self.mark_owners(id);
             }
             self.networks.refused.extend(is.map(|is| (id.clone(), is)));
         }
@@ -344,6 +370,7 @@ impl State {
         if is_changed {
             for (_, id, _) in &definitions {
                 self.mark_asking(id);
+                self.mark_owners(id);
             }
             self.dirty.extend(holders.into_iter().map(Key::pod));
         }
@@ -387,18 +414,23 @@ impl State {
 }
 
 fn in_use(fields: &[&str], holders: &[ObjectName]) -> String {
-    let named = holders.iter().take(NAMED);
+    format!(
+        "{} of its spec.config can't be changed while pods are on the network, which stays what it \
+         was: delete {}, or change it back",
+        fields.join(", "),
+        named(holders)
+    )
+}
+
+/// Pods, for a message.
+pub(super) fn named(pods: &[ObjectName]) -> String {
+    let named = pods.iter().take(NAMED);
     let named: Vec<_> = named
         .map(|(namespace, name)| format!("{namespace}/{name}"))
         .collect();
-    let more = match holders.len().saturating_sub(NAMED) {
+    let more = match pods.len().saturating_sub(NAMED) {
         0 => String::new(),
         more => format!(" and {more} more"),
     };
-    format!(
-        "{} of its spec.config can't be changed while pods are on the network, which stays what it \
-         was: delete {}{more}, or change it back",
-        fields.join(", "),
-        named.join(", ")
-    )
+    named.join(", ") + &more
 }

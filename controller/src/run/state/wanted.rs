@@ -104,6 +104,10 @@ impl State {
                 self.check_definition(&key.id(), effects);
                 Ok(Wanted::default())
             }
+            Of::UserNetwork | Of::ClusterUserNetwork => {
+                self.define(key, effects);
+                Ok(Wanted::default())
+            }
             Of::Node => {
                 let rows = self.wanted_of_node(&key.name, plan, effects)?;
                 let subnets = match rows.is_empty() {
@@ -425,7 +429,7 @@ impl State {
     }
 
     /// The newest version of an object that is known: its own, or that of the last write.
-    fn version(&self, key: &Key, own: u64) -> u64 {
+    pub(super) fn version(&self, key: &Key, own: u64) -> u64 {
         own.max(self.written.get(key).copied().unwrap_or_default())
     }
 

@@ -1,7 +1,6 @@
-//! Files with policies: YAML or JSON, several documents, Lists.
+//! Files with policies.
 
-use std::io::Read as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use podwire_cluster::api::{self, Part};
 use serde::de::DeserializeOwned;
@@ -13,9 +12,8 @@ use crate::cluster::policy::Policy;
 use crate::cluster::tiered::{Content, Tiered};
 use crate::key::{Key, Of};
 use crate::tools::ToolError;
+use crate::tools::file::documents;
 
-/// The largest file, in bytes.
-const LARGEST: u64 = 4 << 20;
 /// The kinds of policies.
 const KINDS: [Of; 4] = [
     Of::Policy,
@@ -35,42 +33,15 @@ pub(super) fn read(files: &[PathBuf]) -> Result<Vec<(Key, Read)>, ToolError> {
     let mut found = Vec::new();
     for path in files {
         let failed = |problem: String| ToolError::File(format!("{}: {problem}", path.display()));
-        let text = text_of(path).map_err(failed)?;
-        let documents = serde_saphyr::from_multiple::<Value>(&text);
-        let documents = documents.map_err(|error| failed(format!("no YAML or JSON: {error}")))?;
-        for (number, document) in (1..).zip(documents) {
-            let failed = |problem| failed(format!("document {number}: {problem}"));
-            match document["items"].as_array() {
-                Some(items) => {
-                    for (item, object) in items.iter().enumerate() {
-                        let at = |problem| failed(format!("items[{item}]: {problem}"));
-                        found.push(policy(object).map_err(at)?);
-                    }
-                }
-                // What is between two separators, or after the last.
-                None if document.is_null() => {}
-                None => found.push(policy(&document).map_err(failed)?),
-            }
+        for (place, object) in documents(path)? {
+            let at = |problem| failed(format!("{place}: {problem}"));
+            found.push(policy(&object).map_err(at)?);
         }
         if found.is_empty() {
             return Err(failed("it has no policy".to_owned()));
         }
     }
     Ok(found)
-}
-
-fn text_of(path: &Path) -> Result<String, String> {
-    let mut text = String::new();
-    let read = match path == Path::new("-") {
-        true => std::io::stdin().take(LARGEST + 1).read_to_string(&mut text),
-        false => std::fs::File::open(path)
-            .and_then(|file| file.take(LARGEST + 1).read_to_string(&mut text)),
-    };
-    match read {
-        Err(error) => Err(error.to_string()),
-        Ok(size) if size as u64 > LARGEST => Err(format!("it has more than {LARGEST} bytes")),
-        Ok(_) => Ok(text),
-    }
 }
 
 /// A policy without a mistake.

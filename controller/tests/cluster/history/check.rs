@@ -47,7 +47,7 @@ impl World {
         self.check_policies();
         let of_cluster = self.tiered().count();
         let of_tiers = if self.has_tiers { 0 } else { of_cluster };
-        refused + of_tiers + self.check_networks()
+        refused + of_tiers + self.check_networks() + self.check_users()
     }
 
     /// What kubelets report of the pods that run.

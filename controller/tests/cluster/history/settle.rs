@@ -8,6 +8,7 @@ use super::{World, namespace, policy_of};
 use crate::fixture::{await_network, await_row};
 use crate::networks::definition;
 use crate::tiered::{await_condition, tiered};
+use crate::user_networks::{OF_CLUSTER, await_condition as await_condition_of, layer2, of_team};
 
 impl World {
     /// Waits until everything that was told so far is done: each kind's last change is, and a pass
@@ -49,6 +50,14 @@ impl World {
         await_row(&self.central, "Logical_Switch", &switch, true);
         server.delete_object("NetworkAttachmentDefinition", "default", &name);
         await_row(&self.central, "Logical_Switch", &switch, false);
+        // A user's network for no namespace.
+        let nobodys = of_team(&name, "nobody", &layer2("10.5.0.0/24"));
+        server.apply(nobodys);
+        let (id, of) = ((OF_CLUSTER, "", &*name), "NetworkCreated");
+        let reason = "NetworkAttachmentDefinitionCreated";
+        await_condition_of(server, id, of, ("True", reason, "namespaces: []"));
+        server.delete_object(OF_CLUSTER, "", &name);
+        server.await_missing(id);
         // A policy and then the namespace, whose team the policy names.
         let before = server.object("Namespace", "", "default");
         let mut labels = before.map_or(json!({}), |it| it["metadata"]["labels"].clone());

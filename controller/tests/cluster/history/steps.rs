@@ -58,8 +58,15 @@ pub(super) enum Step {
     /// The definition of a second network, with one of two subnets, or other excluded addresses.
     Definition(u8),
     NoDefinition,
-    /// A pod asks for that network so many times, and for one without a definition.
+    /// A pod asks for that network so many times, and for one without a definition; or for a
+    /// user's.
     Asks(u8, u8),
+    /// A user's network for the namespaces of a team.
+    UserNetwork(u8),
+    NoUserNetwork,
+    /// Somebody removes its definition, or edits it.
+    DefinitionRemoved,
+    DefinitionEdited,
     /// The controller dies wherever it is, and another starts.
     Crash,
     /// Nobody leads until the next of these.
@@ -138,10 +145,14 @@ pub(super) fn step() -> impl Strategy<Value = Step> {
     let of_networks = prop_oneof![
         2 => (0..3_u8).prop_map(Step::Definition),
         1 => Just(Step::NoDefinition),
-        4 => (0..PODS, 0..3_u8).prop_map(|(pod, times)| Step::Asks(pod, times)),
+        5 => (0..PODS, 0..4_u8).prop_map(|(pod, times)| Step::Asks(pod, times)),
+        2 => (0..2_u8).prop_map(Step::UserNetwork),
+        1 => Just(Step::NoUserNetwork),
+        1 => Just(Step::DefinitionRemoved),
+        1 => Just(Step::DefinitionEdited),
     ];
     prop_oneof![
-        5 => of_networks,
+        8 => of_networks,
         6 => of_nodes,
         12 => of_pods,
         6 => of_services,

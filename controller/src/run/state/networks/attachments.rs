@@ -78,10 +78,10 @@ impl State {
         }
         // Those of networks that it is no longer on.
         for entry in pod.other_networks.all().into_keys() {
-            let mut parts = entry.splitn(3, '/');
-            let definition = parts.next().zip(parts.next());
-            let definition = definition.map(|(ns, name)| (Name::from(ns), Name::from(name)));
-            let is_ours = definition.is_some_and(|it| self.cluster.definitions.contains_key(&it));
+            let is_ours = self
+                .cluster
+                .definitions
+                .contains_key(&definition_of(&entry));
             let is_asked = pod.selections.all.iter().any(|it| it.entry == *entry);
             if is_ours && !is_asked && pod.selections.problem.is_none() {
                 entries.insert(entry.into(), None);
@@ -130,6 +130,7 @@ impl State {
                 }
             }
             self.dirty.insert(shared(&network));
+            self.mark_owners(&definition_of(&entry));
             self.unblock();
         }
     }
@@ -196,6 +197,13 @@ impl State {
         let row = rows::port(attachment, pod, (network, &shape), &claimed);
         Ok((row, rows::entry(&shape, &claimed, &selection.gateways)))
     }
+}
+
+/// The definition of an entry in a pod's annotation.
+pub(in crate::run::state) fn definition_of(entry: &str) -> ObjectName {
+    let mut parts = entry.splitn(3, '/');
+    let mut next = || Name::from(parts.next().unwrap_or_default());
+    (next(), next())
 }
 
 /// The attachment and the network of a pod's port; `None` for that on the default one.
