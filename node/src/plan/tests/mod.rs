@@ -409,8 +409,9 @@ fn the_door_is_made_where_it_can_work_and_leads_once_ovn_has_it() {
     actual.switch.ports.insert(crate::DOOR, port);
     assert!(has(&settings, &actual, leads));
     assert!(has(&settings, &actual, "ip saddr != { 192.0.2.12 }"));
-    // firewalld's check of IPv6 packets' way back is for both families' doors.
+    // firewalld lets no IPv6 packets come by it.
     actual.firewalld = Some(ObservedFirewalld::default());
-    settings.node_subnets.push("fd00::/64".parse().unwrap());
     assert!(has(&settings, &actual, leads));
+    settings.node_subnets.push("fd00::/64".parse().unwrap());
+    assert!(!has(&settings, &actual, "podwire-door"));
 }
