@@ -13,7 +13,7 @@ mod version;
 pub use command::Command;
 pub use conf::{
     Attachment, Bandwidth, CniArgs, ConfError, IpamConf, NetConf, OVS_CNI, OnBridge, Preamble,
-    RequestedIp, RuntimeConfig, Vlan, Vlans,
+    RequestedIp, RuntimeConfig, Vlan, Vlans, unicast_mac,
 };
 pub use error::{ErrorCode, SpecError};
 pub use fields::{FieldError, MAX_IFNAME, MAX_NAME, is_valid_ifname, is_valid_name};

@@ -198,10 +198,8 @@ pub(crate) fn row_differences(
             ));
         }
     }
-    let switch_port = match made_port {
-        Some(port) => SwitchPort::of_row(|id| port.external_ids.get(id).map(String::as_str)),
-        None => record.switch_port.clone(),
-    };
+    let external_ids = made_port.map_or(&record.external_ids, |port| &port.external_ids);
+    let switch_port = SwitchPort::of(external_ids);
     let bridge = switch_port.bridge.as_deref().unwrap_or(bridge);
     if record.bridge.as_deref() != Some(bridge) {
         let on = record.bridge.as_deref().unwrap_or("no bridge");

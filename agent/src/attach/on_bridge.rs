@@ -187,12 +187,10 @@ fn argument<'a>(args: &'a Args, name: &str) -> Option<&'a str> {
 }
 
 fn chosen_mac(text: &str) -> Result<MacAddr6, Error> {
-    let mac = text.parse().ok();
-    mac.filter(|mac: &MacAddr6| !mac.is_multicast() && !mac.is_nil())
-        .ok_or_else(|| {
-            let text = format!("CNI_ARGS: MAC={text} is not a unicast Ethernet address");
-            Error::Request(SpecError::new(ErrorCode::INVALID_ENVIRONMENT, text))
-        })
+    spec::unicast_mac(text).ok_or_else(|| {
+        let text = format!("CNI_ARGS: MAC={text} is not a unicast Ethernet address");
+        Error::Request(SpecError::new(ErrorCode::INVALID_ENVIRONMENT, text))
+    })
 }
 
 /// A configuration for another switch than the agent's must not be served by this one.

@@ -110,9 +110,10 @@ pub struct SwitchPort {
 
 impl SwitchPort {
     /// From a row's external_ids, where the plan recorded it.
-    pub fn of_row<'a>(id: impl Fn(&str) -> Option<&'a str>) -> Self {
+    pub fn of(external_ids: &BTreeMap<String, String>) -> Self {
+        let id = |name| external_ids.get(name);
         Self {
-            bridge: id(ids::BRIDGE).map(str::to_owned),
+            bridge: id(ids::BRIDGE).cloned(),
             vlan: id(ids::VLAN).and_then(|text| text.parse().ok()),
             ofport_request: id(ids::OFPORT).and_then(|text| text.parse().ok()),
         }

@@ -12,7 +12,7 @@ use serde::Serialize;
 use super::PortState;
 use super::state::{refusal, says_installed};
 use crate::config::Wait;
-use crate::plan::{AttachmentKey, Bandwidth, SwitchPort, ids};
+use crate::plan::{AttachmentKey, Bandwidth, ids};
 
 /// A port as the replica has it.
 #[derive(Debug, Clone, Serialize)]
@@ -34,9 +34,6 @@ pub struct PortRecord {
     pub error: Option<String>,
     /// The VLAN columns of its Port row, as text.
     pub vlan: Option<String>,
-    /// Where it was created.
-    #[serde(skip)]
-    pub switch_port: SwitchPort,
     /// Its bandwidth limits.
     pub bandwidth: Bandwidth,
     /// The MTU of its host end in bytes, as Open vSwitch sees it.
@@ -72,7 +69,6 @@ impl PortRecord {
             ofport: interface.ofport(),
             error: refusal(&interface).map(str::to_owned),
             vlan,
-            switch_port: SwitchPort::of_row(|id| interface.external_id(id)),
             bandwidth: Bandwidth::read(db, interface),
             mtu: interface.mtu(),
             interface: interface.uuid(),
@@ -95,9 +91,9 @@ impl PortRecord {
 
     /// Its state, where an ADD on the node's own bridge waits for `wait`.
     pub fn state(&self, wait: Wait) -> PortState {
-        let wait = match self.switch_port.bridge {
-            Some(_) => Wait::Ofport,
-            None => wait,
+        let wait = match self.external_ids.contains_key(ids::BRIDGE) {
+            true => Wait::Ofport,
+            false => wait,
         };
         let installed = self.external_ids.get(ids::OVN_INSTALLED);
         let installed = says_installed(installed.map(String::as_str));

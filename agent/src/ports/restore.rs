@@ -133,10 +133,7 @@ impl Ports {
         };
         spec.external_ids
             .retain(|key, _| !key.starts_with(ids::OVN_INSTALLED));
-        set_switch_port(
-            &mut spec,
-            &SwitchPort::of_row(|id| external_ids.get(id).map(String::as_str)),
-        );
+        set_switch_port(&mut spec, &SwitchPort::of(external_ids));
         bandwidth.apply(&mut spec);
         let prepare = |db: &Db| {
             let bridge = db.bridge_by_name(bridge)?.uuid();

@@ -125,7 +125,7 @@ async fn differences(
         ));
     }
     for record in records {
-        let bridge = record.switch_port.bridge.as_ref();
+        let bridge = record.external_ids.get(ids::BRIDGE);
         let bridge = bridge.unwrap_or(&node.config.bridge);
         let netdev = node.ports.is_netdev(bridge) == Some(true);
         found.extend(row_differences(record, &node.config.bridge, entry.as_ref()));

@@ -16,6 +16,7 @@ use serde_json::{Map, Value};
 
 pub use on_bridge::{OVS_CNI, OnBridge, Vlan, Vlans};
 pub use preamble::Preamble;
+pub use read::unicast_mac;
 
 use super::{
     CniResult, CniVersion, Dns, ErrorCode, FieldError, ResultError, SpecError, VersionError,

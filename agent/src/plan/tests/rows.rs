@@ -139,10 +139,7 @@ fn a_port_on_a_bridge_records_where_it_is_and_a_port_of_the_nodes_own_network_do
         ids["podwire.io/vlan"],
         "vlan_mode native-untagged, tag 7, trunks 1-9"
     );
-    assert_eq!(
-        SwitchPort::of_row(|id| ids.get(id).map(String::as_str)),
-        switch_port
-    );
+    assert_eq!(SwitchPort::of(ids), switch_port);
     assert_eq!(
         there.link.pod_ipv6,
         PodIpv6::Usual,

@@ -155,13 +155,14 @@ fn requested_ip(path: String, value: Value) -> Result<RequestedIp, FieldError> {
     })
 }
 
-/// A unicast address: a bridge neither learns a group address nor delivers to it as a station's.
 fn mac(fields: &mut Fields) -> Result<Option<MacAddr6>, FieldError> {
-    fields.parsed("mac", "a unicast Ethernet address", |text| {
-        text.parse()
-            .ok()
-            .filter(|mac: &MacAddr6| !mac.is_multicast() && !mac.is_nil())
-    })
+    fields.parsed("mac", "a unicast Ethernet address", unicast_mac)
+}
+
+/// A unicast address: a bridge neither learns a group address nor delivers to it as a station's.
+pub fn unicast_mac(text: &str) -> Option<MacAddr6> {
+    let mac: Option<MacAddr6> = text.parse().ok();
+    mac.filter(|mac| !mac.is_multicast() && !mac.is_nil())
 }
 
 fn pod_annotations(fields: &mut Fields) -> Result<BTreeMap<String, String>, FieldError> {
