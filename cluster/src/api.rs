@@ -419,6 +419,16 @@ impl<T: Default> Default for Part<T> {
     }
 }
 
+impl Part<ConditionsStatus> {
+    /// The conditions; none if they can't be read.
+    pub fn conditions(&self) -> Vec<Value> {
+        match self {
+            Self::Read(status) => status.conditions.clone(),
+            Self::Unreadable(_) => Vec::new(),
+        }
+    }
+}
+
 impl<'de, T: DeserializeOwned> Deserialize<'de> for Part<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let value = Value::deserialize(deserializer)?;

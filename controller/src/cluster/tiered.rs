@@ -192,10 +192,6 @@ impl Tiered {
         content: Result<Content, String>,
         status: &Part<api::ConditionsStatus>,
     ) -> Self {
-        let conditions = match status {
-            Part::Read(status) => status.conditions.clone(),
-            Part::Unreadable(_) => Vec::new(),
-        };
         Self {
             uid: metadata.uid.as_str().into(),
             version: version(&metadata.resource_version),
@@ -204,7 +200,7 @@ impl Tiered {
                 ..content
             }),
             logging: Logging::of(Logs::Tiered, metadata),
-            conditions,
+            conditions: status.conditions(),
         }
     }
 

@@ -119,17 +119,13 @@ impl UserNetwork {
         spec: Result<Spec, String>,
         status: &Part<api::ConditionsStatus>,
     ) -> Self {
-        let conditions = match status {
-            Part::Read(status) => status.conditions.clone(),
-            Part::Unreadable(_) => Vec::new(),
-        };
         Self {
             uid: metadata.uid.as_str().into(),
             version: version(&metadata.resource_version),
             spec,
             finalizers: metadata.finalizers.clone(),
             is_deleted: metadata.is_deleted(),
-            conditions,
+            conditions: status.conditions(),
         }
     }
 
@@ -215,8 +211,7 @@ fn spec_of(
     let missing = || refused(part, format!("the topology {} needs it", spec.topology));
     let config = config.as_ref().ok_or_else(missing)?;
     let refused = |field: &str, problem: String| refused(&format!("{part}.{field}"), problem);
-    let other = config.unimplemented(part == "localnet");
-    if let Some((field, problem)) = other {
+    if let Some((field, problem)) = unimplemented(config, part == "localnet") {
         return Err(refused(field, problem));
     }
     let mut all = Map::new();
@@ -239,85 +234,75 @@ fn spec_of(
     }
     let network = network_name(Some(name));
     let network = network.map_err(|it| format!("metadata.name: {name:?}: {}", it.problem))?;
-    let all = Value::Object(all);
     let named = |Mistake { field, problem }| match field {
         "vlanID" => refused("vlan.access.id", problem),
         field => refused(field, problem),
     };
-    shape(&all).map_err(named)?;
-    let Value::Object(config) = all else {
-        return Err(String::new());
-    };
+    shape(&Value::Object(all.clone())).map_err(named)?;
     Ok(Spec {
         namespaces,
         network,
-        config,
+        config: all,
     })
 }
 
 /// Why podwire can't make such a network: the field, and what is wrong with it.
-trait Unimplemented {
-    fn unimplemented(&self, is_localnet: bool) -> Option<(&'static str, String)>;
-}
-
-impl Unimplemented for UserNetworkConfig {
-    fn unimplemented(&self, is_localnet: bool) -> Option<(&'static str, String)> {
-        match &*self.role {
-            "Secondary" => {}
-            "Primary" => {
-                let problem = "primary networks are not implemented yet: use Secondary";
-                return Some(("role", problem.to_owned()));
-            }
-            other => {
-                let problem = format!("{:?} is neither Secondary nor Primary", brief(&other));
-                return Some(("role", problem));
-            }
+fn unimplemented(config: &UserNetworkConfig, is_localnet: bool) -> Option<(&'static str, String)> {
+    match &*config.role {
+        "Secondary" => {}
+        "Primary" => {
+            let problem = "primary networks are not implemented yet: use Secondary";
+            return Some(("role", problem.to_owned()));
         }
-        let of_primary = [
-            ("joinSubnets", &self.join_subnets),
-            ("reservedSubnets", &self.reserved_subnets),
-            ("infrastructureSubnets", &self.infrastructure_subnets),
-            ("defaultGatewayIPs", &self.default_gateway_ips),
-        ];
-        let given = of_primary.into_iter().find(|(_, list)| !list.is_empty());
-        if let Some((field, _)) = given {
-            return Some((field, "only a primary network has them".to_owned()));
+        other => {
+            let problem = format!("{:?} is neither Secondary nor Primary", brief(&other));
+            return Some(("role", problem));
         }
-        let is_managed = match &*self.ipam.mode {
-            "" | "Enabled" => true,
-            "Disabled" => false,
-            other => {
-                let problem = format!("{:?} is neither Enabled nor Disabled", brief(&other));
-                return Some(("ipam.mode", problem));
-            }
-        };
-        if !self.ipam.lifecycle.is_empty() {
-            let problem = format!(
-                "{} is not implemented: leave it out",
-                brief(&self.ipam.lifecycle)
-            );
-            return Some(("ipam.lifecycle", problem));
-        }
-        if is_managed == self.subnets.is_empty() {
-            let problem = match is_managed {
-                true => "they are missing; without addresses, ipam.mode is Disabled",
-                false => "they can't be given while ipam.mode is Disabled",
-            };
-            return Some(("subnets", problem.to_owned()));
-        }
-        let vlan = self.vlan.as_ref();
-        if let Some(vlan) = vlan.filter(|it| it.mode != "Access" || it.access.id.is_none()) {
-            let problem = match &*vlan.mode {
-                "Access" => "access.id is missing".to_owned(),
-                other => format!("mode {:?} is not Access", brief(&other)),
-            };
-            return Some(("vlan", problem));
-        }
-        if is_localnet && self.physical_network_name.is_empty() {
-            return Some(("physicalNetworkName", "it is missing".to_owned()));
-        }
-        None
     }
+    let of_primary = [
+        ("joinSubnets", &config.join_subnets),
+        ("reservedSubnets", &config.reserved_subnets),
+        ("infrastructureSubnets", &config.infrastructure_subnets),
+        ("defaultGatewayIPs", &config.default_gateway_ips),
+    ];
+    let given = of_primary.into_iter().find(|(_, list)| !list.is_empty());
+    if let Some((field, _)) = given {
+        return Some((field, "only a primary network has them".to_owned()));
+    }
+    let is_managed = match &*config.ipam.mode {
+        "" | "Enabled" => true,
+        "Disabled" => false,
+        other => {
+            let problem = format!("{:?} is neither Enabled nor Disabled", brief(&other));
+            return Some(("ipam.mode", problem));
+        }
+    };
+    if !config.ipam.lifecycle.is_empty() {
+        let problem = format!(
+            "{} is not implemented: leave it out",
+            brief(&config.ipam.lifecycle)
+        );
+        return Some(("ipam.lifecycle", problem));
+    }
+    if is_managed == config.subnets.is_empty() {
+        let problem = match is_managed {
+            true => "they are missing; without addresses, ipam.mode is Disabled",
+            false => "they can't be given while ipam.mode is Disabled",
+        };
+        return Some(("subnets", problem.to_owned()));
+    }
+    let vlan = config.vlan.as_ref();
+    if let Some(vlan) = vlan.filter(|it| it.mode != "Access" || it.access.id.is_none()) {
+        let problem = match &*vlan.mode {
+            "Access" => "access.id is missing".to_owned(),
+            other => format!("mode {:?} is not Access", brief(&other)),
+        };
+        return Some(("vlan", problem));
+    }
+    if is_localnet && config.physical_network_name.is_empty() {
+        return Some(("physicalNetworkName", "it is missing".to_owned()));
+    }
+    None
 }
 
 impl Spec {

@@ -252,10 +252,7 @@ pub async fn create(
     let view = View::open(config).await?;
     let (namespace, name) = id;
     let network = network.map_or_else(|| format!("{namespace}-{name}"), str::to_owned);
-    let mut wanted = json!({
-        "cniVersion": "1.0.0", "type": "podwire-cni", "name": network,
-        "netAttachDefName": shown(id), "topology": topology.word(),
-    });
+    let mut wanted = config_of(id, &network, topology);
     shape.put(&mut wanted);
     let (network, asked) = checked(id, &wanted)?;
     if let Some(known) = view.state.networks.live.get(&network) {
@@ -277,6 +274,14 @@ pub async fn create(
         shown(id),
         network.name()
     ))
+}
+
+/// The configuration of a definition, without what can be said of its network.
+fn config_of(id: &ObjectName, network: &str, topology: Topology) -> Value {
+    json!({
+        "cniVersion": "1.0.0", "type": "podwire-cni", "name": network,
+        "netAttachDefName": shown(id), "topology": topology.word(),
+    })
 }
 
 /// A definition with this configuration.

@@ -10,11 +10,11 @@ use std::path::PathBuf;
 use ipnet::{IpNet, Ipv4Subnets, Ipv6Subnets};
 use podwire_apiserver::brief;
 use podwire_daemon::output::yaml;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
-use super::object_of;
+use super::{config_of, object_of};
 use crate::cluster::ObjectName;
-use crate::cluster::network::{Mistake, network_name, shape};
+use crate::cluster::network::{Mistake, Topology, network_name, shape};
 use crate::tools::ToolError;
 use crate::tools::file::documents;
 
@@ -91,38 +91,35 @@ fn converted(object: &Value, namespace: &str) -> Result<Option<Converted>, Strin
     let id = (own.unwrap_or(namespace).into(), name.into());
     let mut network = Read {
         name: name.to_owned(),
-        ..Read::default()
+        named_by: "metadata.name",
+        place: "",
+        subnets: Vec::new(),
+        excluded: Vec::new(),
+        topology: Topology::Layer2,
+        vlan: None,
+        notes: Vec::new(),
     };
     read(&object["spec"], &mut network)?;
     network.converted(id).map(Some)
 }
 
 /// What was read of an object.
-#[derive(Default)]
 struct Read {
     name: String,
-    /// The field of the name, if it is not the object's own.
-    named_by: Option<&'static str>,
+    /// The field of the name.
+    named_by: &'static str,
     /// Where the subnets stand.
     place: &'static str,
     subnets: Vec<String>,
     excluded: Vec<IpNet>,
-    is_physical: bool,
+    topology: Topology,
     vlan: Option<String>,
     notes: Vec<String>,
 }
 
 impl Read {
     fn converted(self, id: ObjectName) -> Result<Converted, String> {
-        let topology = if self.is_physical {
-            "localnet"
-        } else {
-            "layer2"
-        };
-        let mut config = json!({
-            "cniVersion": "1.0.0", "type": "podwire-cni", "name": self.name,
-            "netAttachDefName": format!("{}/{}", id.0, id.1), "topology": topology,
-        });
+        let mut config = config_of(&id, &self.name, self.topology);
         if !self.subnets.is_empty() {
             config["subnets"] = self.subnets.join(",").into();
         }
@@ -136,7 +133,7 @@ impl Read {
             config["vlanID"] = number.map_err(wrong)?.into();
         }
         let place = self.place;
-        let named_by = self.named_by.unwrap_or("metadata.name");
+        let named_by = self.named_by;
         let named = |Mistake { field, problem }| match field {
             "name" => format!("{named_by}: {problem}"),
             "vlanID" => format!("spec.vlan.vlanId: {problem}"),
@@ -192,7 +189,7 @@ fn of_design(spec: &Value, network: &mut Read) -> Result<(), String> {
     let name = text_of(&config["name"], "spec.config.name")?;
     if !name.is_empty() {
         network.name = name.to_owned();
-        network.named_by = Some("spec.config.name");
+        network.named_by = "spec.config.name";
     }
     network.place = "spec.config.subnet";
     let subnet = text_of(&config["subnet"], network.place)?;
@@ -217,7 +214,7 @@ fn of_provider(spec: &Value, network: &mut Read) -> Result<(), String> {
     let fields: Vec<&str> = COMMON.into_iter().chain(own).collect();
     known(spec, "spec", &fields)?;
     common(spec, network)?;
-    network.is_physical = true;
+    network.topology = Topology::Localnet;
     let (part, fields) = match text_of(&spec["providerNetType"], "spec.providerNetType")? {
         "VLAN" => {
             let own = ["vlanNodeSelector", "vlanId", "logicalInterfaceName"];

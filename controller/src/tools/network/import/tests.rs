@@ -1,3 +1,5 @@
+use serde_json::json;
+
 use super::*;
 
 /// The document's own, with the blanks that it has.
