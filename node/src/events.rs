@@ -37,7 +37,7 @@ use flows::FlowNotices;
 
 use crate::PROTOCOL;
 use crate::actual::gateway;
-use crate::firewalld::Signals;
+use crate::bus::Signals;
 use crate::items::{destination, is_to_door};
 use crate::overlap::overlap;
 
@@ -228,9 +228,12 @@ async fn flows_changed(flows: &mut Option<FlowNotices>) -> io::Result<()> {
 
 /// Waits for a signal of firewalld; without a connection, for ever.
 async fn firewalld_signalled(signals: &mut Option<Signals>) {
-    match signals {
+    let signalled = match signals {
         Some(signals) => signals.next().await,
-        None => std::future::pending().await,
+        None => None,
+    };
+    if signalled.is_none() {
+        std::future::pending().await
     }
 }
 

@@ -10,15 +10,15 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-use futures_util::StreamExt as _;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use tokio::time::timeout;
 use zbus::message::Type;
 use zbus::zvariant::DynamicType;
-use zbus::{Connection, MatchRule, Message, MessageStream, OwnedObjectPath};
+use zbus::{Connection, MatchRule, Message, OwnedObjectPath};
 
 use crate::FIREWALLD;
+use crate::bus::Signals;
 
 /// The zone that accepts everything.
 pub(crate) const TRUSTED: &str = "trusted";
@@ -268,29 +268,7 @@ impl Firewalld {
             .member("NameOwnerChanged")
             .arg(0, NAME)
             .build()?;
-        Ok(Signals {
-            own: MessageStream::for_match_rule(own, &self.0, None).await?,
-            owner: MessageStream::for_match_rule(owner, &self.0, None).await?,
-        })
-    }
-}
-
-/// firewalld's signals.
-pub(crate) struct Signals {
-    own: MessageStream,
-    owner: MessageStream,
-}
-
-impl Signals {
-    /// Waits until something in it has changed; for ever once the bus is gone.
-    pub(crate) async fn next(&mut self) {
-        let signal = tokio::select! {
-            signal = self.own.next() => signal,
-            signal = self.owner.next() => signal,
-        };
-        if signal.is_none() {
-            std::future::pending().await
-        }
+        Signals::listen(&self.0, [own, owner]).await
     }
 }
 

@@ -25,6 +25,7 @@
 mod actual;
 mod announce;
 mod apply;
+mod bus;
 mod cluster;
 mod command;
 mod diff;

