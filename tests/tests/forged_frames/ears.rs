@@ -1,5 +1,6 @@
 //! Who listens, and who heard what.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
@@ -10,14 +11,14 @@ use podwire_tests::frames::{self, Capture};
 use crate::build::{Macs, syn, udp};
 use crate::catalogue::Forgery;
 
-/// The last that anybody hears.
-const LAST: &[u8] = b"this is the last";
 const LAST_PORT: u16 = 1009;
 
 /// Everybody who could hear a pod.
 pub(crate) struct Ears<'a> {
     from: &'a Place,
     ears: Vec<Ear<'a>>,
+    /// How often they have heard their last.
+    times: Cell<usize>,
 }
 
 /// A place of which something is captured.
@@ -25,8 +26,8 @@ struct Ear<'a> {
     name: &'static str,
     place: &'a Place,
     what: What<'a>,
-    /// What passes there after all else; nothing forbids it.
-    last: Vec<u8>,
+    /// What passes there after all else, with this payload; nothing forbids it.
+    last: Box<dyn Fn(&[u8]) -> Vec<u8>>,
 }
 
 enum What<'a> {
@@ -43,6 +44,7 @@ impl<'a> Ears<'a> {
         Self {
             from,
             ears: Vec::new(),
+            times: Cell::new(0),
         }
     }
 
@@ -58,7 +60,7 @@ impl<'a> Ears<'a> {
             name,
             place,
             what: What::Link(link),
-            last: udp(macs, (from, LAST_PORT), (to, LAST_PORT), LAST),
+            last: Box::new(move |last| udp(macs, (from, LAST_PORT), (to, LAST_PORT), last)),
         });
         self
     }
@@ -76,15 +78,15 @@ impl<'a> Ears<'a> {
             IpAddr::V6(_) => AddressFamily::Inet6,
         };
         let (from, to) = ((from, LAST_PORT), (to, LAST_PORT));
-        for (protocol, last) in [
-            (SockProtocol::Udp, udp(macs, from, to, LAST)),
-            (SockProtocol::Tcp, syn(macs, from, to, LAST)),
+        for (protocol, frame) in [
+            (SockProtocol::Udp, udp as fn(_, _, _, &[u8]) -> _),
+            (SockProtocol::Tcp, syn),
         ] {
             self.ears.push(Ear {
                 name,
                 place,
                 what: What::Stack(family, protocol),
-                last,
+                last: Box::new(move |last| frame(macs, from, to, last)),
             });
         }
         self
@@ -103,14 +105,31 @@ impl<'a> Ears<'a> {
             })
             .collect();
         let forged = forgeries.iter().flat_map(|forgery| &forgery.frames);
-        let last = self.ears.iter().map(|ear| &ear.last);
-        let all: Vec<Vec<u8>> = forged.chain(last).cloned().collect();
-        frames::send(self.from, "eth0", &all).unwrap();
-        let has = |frame: &[u8], what: &[u8]| frame.windows(what.len()).any(|it| it == what);
+        let forged: Vec<Vec<u8>> = forged.cloned().collect();
+        frames::send(self.from, "eth0", &forged).unwrap();
         let mut heard = Heard::new();
-        for (ear, capture) in self.ears.iter().zip(listening) {
+        // Of the frames that it reads at once, a switch may pass on the last before others: those
+        // are through when another one comes that was sent after that.
+        for _ in 0..2 {
+            self.hear_last(&listening, forgeries, &mut heard);
+        }
+        heard
+    }
+
+    /// Sends what is the last for each of them, and adds what they hear before.
+    fn hear_last(&self, listening: &[Capture], forgeries: &[Forgery], heard: &mut Heard) {
+        // An ear may hear what is another's last, and that of the time before.
+        let time = self.times.replace(self.times.get() + 1);
+        let tags: Vec<String> = (0..self.ears.len())
+            .map(|ear| format!("the last {time:03} {ear:03}"))
+            .collect();
+        let last = self.ears.iter().zip(&tags);
+        let last: Vec<Vec<u8>> = last.map(|(ear, tag)| (ear.last)(tag.as_bytes())).collect();
+        frames::send(self.from, "eth0", &last).unwrap();
+        let has = |frame: &[u8], what: &[u8]| frame.windows(what.len()).any(|it| it == what);
+        for ((ear, tag), capture) in self.ears.iter().zip(&tags).zip(listening) {
             let before = capture
-                .until(|frame| has(frame, LAST))
+                .until(|frame| has(frame, tag.as_bytes()))
                 .unwrap_or_else(|error| panic!("{} did not hear the last: {error}", ear.name));
             for frame in before {
                 let tags = forgeries.iter().enumerate();
@@ -120,7 +139,6 @@ impl<'a> Ears<'a> {
                 }
             }
         }
-        heard
     }
 }
 
