@@ -118,9 +118,9 @@ impl Table {
                 format!("oifname \"{LINK}\" {ip} saddr {management} counter drop"),
             ));
         }
-        forged.extend(doors.and_then(door::zones));
+        forged.extend(doors.into_iter().flat_map(door::received));
         let mut table = Self::postrouting(rules);
-        // Before node ports are translated, and connections tracked.
+        // Before node ports are translated, connections tracked, and firewalls look.
         table.chain("prerouting", "filter hook prerouting priority raw", forged);
         table.rules.extend(forwarded);
         if let Some(doors) = doors {

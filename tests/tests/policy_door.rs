@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use podwire_tests::apiserver::{self, ApiServer};
 use podwire_tests::controller::Controller;
+use podwire_tests::managers::Manager;
 use podwire_tests::ovn::{BOTH_FAMILIES, Central, OvnNode};
 use podwire_tests::{Place, Pod};
 use serde_json::{Value, json};
@@ -257,11 +258,41 @@ fn service(server: &ApiServer, cell: Cell, addresses: &[IpAddr], node: &str) {
 
 #[test]
 fn nobody_passes_a_policy_by_a_node_and_everybody_is_seen_as_the_table_says() {
+    check(&Policy::ALL, false);
+}
+
+/// What firewalls do with IPv6 packets that come by another link than the one to their source:
+/// firewalld with iptables (`mangle`), and with `strict-forward`. With nftables it has its own.
+const STRICT: &str = "table ip6 strict {
+    chain received {
+        type filter hook prerouting priority mangle
+        icmpv6 type { nd-neighbor-solicit, nd-neighbor-advert, nd-router-solicit } accept
+        fib saddr . mark . iif oif missing counter drop
+    }
+    chain forwarded {
+        type filter hook forward priority filter + 10
+        fib saddr . mark . iif oif missing counter drop
+    }
+}";
+
+#[test]
+fn the_same_is_seen_where_firewalls_compare_the_link_with_the_way_back() {
+    check(&[Policy::Absent, Policy::AllowOutside], true);
+}
+
+/// Asks in each cell of the table under these policies, on nodes with such firewalls or none.
+fn check(policies: &[Policy], has_firewalls: bool) {
     let central = Central::start();
     let nodes = [("node-a", 1), ("node-b", 2)].map(|(name, number)| {
         let node = central.bare_node(name, number);
         node.start_controller();
         node
+    });
+    let _firewalls = nodes.each_ref().map(|node| {
+        has_firewalls.then(|| {
+            node.run("sh", ["-c", &format!("nft -f - <<'END'\n{STRICT}\nEND")]);
+            Manager::firewalld(node).unwrap()
+        })
     });
     for (net, by) in ["203.0.113.0/24", "2001:db8:113::/64"]
         .into_iter()
@@ -325,7 +356,7 @@ fn nobody_passes_a_policy_by_a_node_and_everybody_is_seen_as_the_table_says() {
         }
     };
     let mut wrong = Vec::new();
-    for policy in Policy::ALL {
+    for policy in policies.iter().copied() {
         if let Some(object) = policy.object() {
             let name = object["metadata"]["name"].as_str().unwrap().to_owned();
             server.apply(object);

@@ -38,19 +38,38 @@ fn set(elements: impl Iterator<Item = String>) -> String {
     format!("{{ {} }}", elements.join(", "))
 }
 
+/// The rules for what a door brings, before anybody else's.
+///
 /// One client may have two connections from the same port to one endpoint, by two nodes. What comes
 /// by each node is tracked apart, so that the kernel sees both, and gives one another port.
-pub(super) fn zones(doors: &[Door]) -> Option<String> {
+///
+/// And a firewall may drop what comes by another link than the one to its source, as firewalld does
+/// (`IPv6_rpfilter`: `fib saddr . mark . iif`). With the mark, that link is the door.
+pub(super) fn received(doors: &[Door]) -> Vec<String> {
+    if doors.is_empty() {
+        return Vec::new();
+    }
     let zones = by_mac(doors, |mark| ZONES | (mark >> 8 & 0xfff));
     let zones = format!("iifname \"{DOOR}\" ct original zone set ether saddr map {zones}");
-    (!doors.is_empty()).then_some(zones)
+    vec![zones, with_mark()]
+}
+
+/// The rule that gives what came by the door its mark.
+fn with_mark() -> String {
+    format!("iifname \"{DOOR}\" meta mark set meta mark | {BY_DOOR:#010x}")
+}
+
+/// The rule that takes the mark from what came by the door (`==`), or by another link (`!=`).
+fn without_mark(by: &str) -> String {
+    let others = !BY_DOOR;
+    format!("iifname {by} \"{DOOR}\" meta mark set meta mark & {others:#010x}")
 }
 
 impl Table {
     /// Marks what goes by the door; of other nodes only their doors' packets to pods pass.
     pub(super) fn by_door(&mut self, own: &[IpNet], doors: &[Door]) {
         let mark_it = format!("meta mark set meta mark | {BY_DOOR:#010x}");
-        let mut rules = Vec::new();
+        let mut rules = vec![without_mark("==")];
         let senders = by_mac(doors, |mark| mark);
         for subnet in own.iter().filter(|_| !doors.is_empty()) {
             let ip = family(subnet);
@@ -94,10 +113,15 @@ impl Table {
                  == 0 {ip} daddr {nets} {others}{mark_it}"
             ));
         }
-        // Once services are translated, and before packets are routed.
-        self.chain("door", "filter hook prerouting priority dstnat + 10", rules);
+        // Once services are translated, and firewalls have looked (firewalld: filter + 10); before
+        // packets are routed.
+        self.chain("door", "filter hook prerouting priority filter + 20", rules);
+        // Firewalls may look again at what is forwarded (firewalld 2.1: `strict-forward`).
+        let rules = vec![with_mark(), without_mark("!=")];
+        self.chain("door-forward", "filter hook forward priority filter", rules);
         // After everybody who looks at a packet's mark to translate its source.
         let rules = vec![
+            without_mark("=="),
             format!("oifname \"{DOOR}\" ct direction original meta mark set {BY_DOOR:#010x}"),
             format!("oifname \"{DOOR}\" ct direction reply meta mark set ct mark"),
         ];

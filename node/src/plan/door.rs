@@ -9,12 +9,9 @@ use crate::firewall::Table;
 use crate::items::{Actual, ByDoor, Item, LinkUp, Neighbour, Port, Sysctl};
 use crate::settings::{Door, Settings};
 
-/// Whether this machine can have one, and somebody tells of others. firewalld drops IPv6 packets
-/// that come by another link than the one to their source (IPv6_rpfilter), as those by doors do.
+/// Whether this machine can have one, and somebody tells of others.
 pub(super) fn is_possible(settings: &Settings, actual: &Actual) -> bool {
-    let mut subnets = settings.node_subnets.iter();
-    let has_ipv6 = subnets.any(|subnet| subnet.addr().is_ipv6());
-    settings.doors.is_some() && actual.has_egress && !(has_ipv6 && actual.firewalld.is_some())
+    settings.doors.is_some() && actual.has_egress
 }
 
 impl Plan {
