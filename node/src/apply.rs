@@ -233,14 +233,7 @@ impl Machine {
                 self.counts.dbus += 1;
                 Ok(networkd::reload().await?)
             }
-            Change::NetworkManager(deed) => {
-                self.counts.dbus += 1;
-                deed.execute().await?;
-                if deed.configures() {
-                    reach::settled().await?;
-                }
-                Ok(())
-            }
+            Change::NetworkManager(deed) => self.tell(&deed).await,
             Change::Managed(index) => {
                 networkd::managed(index).await?;
                 Ok(reach::settled().await?)
@@ -249,12 +242,21 @@ impl Machine {
             Change::RenewedBack(awaited) => {
                 // Its server may no longer answer: then what stands in for the lease stays.
                 if reach::renewed(&awaited).await.is_ok() {
-                    self.counts.dbus += 1;
-                    Deed::SettleBack(awaited.link).execute().await?;
+                    self.tell(&Deed::SettleBack(awaited.link)).await?;
                 }
                 Ok(())
             }
         }
+    }
+
+    /// Tells NetworkManager to do this, and waits until it has.
+    async fn tell(&mut self, deed: &Deed) -> Result<(), ApplyError> {
+        self.counts.dbus += 1;
+        deed.execute().await?;
+        if deed.configures() {
+            reach::settled().await?;
+        }
+        Ok(())
     }
 
     /// Waits until ovs-vswitchd has attached a link, or says why it can't.

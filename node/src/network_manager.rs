@@ -9,6 +9,7 @@
 mod profile;
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::path::Path;
 use std::time::Duration;
 
@@ -48,6 +49,7 @@ const FILE: &str = "/run/NetworkManager/system-connections/ovs-if-br-ex.nmconnec
 const IN_MEMORY: u32 = 0x2;
 const BLOCK_AUTOCONNECT: u32 = 0x20;
 /// NMDeviceState.
+const UNAVAILABLE: u32 = 20;
 const DISCONNECTED: u32 = 30;
 const PREPARE: u32 = 40;
 const IP_CONFIG: u32 = 70;
@@ -276,7 +278,7 @@ impl Bus {
     }
 
     /// Waits until a device is in one of these states.
-    async fn reaches(&self, link: &str, least: u32) -> Result<OwnedObjectPath> {
+    async fn reaches(&self, link: &str, states: Range<u32>) -> Result<OwnedObjectPath> {
         let rule = MatchRule::builder().msg_type(Type::Signal);
         let rule = rule.path_namespace(PATH).build()?;
         let mut signals = Signals::listen(&self.0, [rule]).await?;
@@ -289,8 +291,7 @@ impl Bus {
                 Err(_) => 0,
             };
             if let Ok(device) = device
-                && state >= least
-                && state < FAILED
+                && states.contains(&state)
             {
                 return Ok(device);
             }
@@ -309,7 +310,7 @@ impl Bus {
 
     /// Configures a device by a profile, unless it does so already.
     async fn activate(&self, profile: &OwnedObjectPath, link: &str) -> Result<()> {
-        let device = self.reaches(link, 0).await?;
+        let device = self.reaches(link, 0..FAILED).await?;
         if self
             .profile_of(device.as_str())
             .await?
@@ -327,18 +328,24 @@ impl Bus {
     }
 
     async fn manages(&self, link: &str, so: bool) -> Result<()> {
-        let device = self.reaches(link, 0).await?;
+        let device = self.reaches(link, 0..FAILED).await?;
         if self.get::<bool>(device.as_str(), DEVICE, "Managed").await? == so {
             return Ok(());
         }
         let properties = "org.freedesktop.DBus.Properties";
         let asked = (DEVICE, "Managed", zbus::Variant::from(so));
-        self.call(device.as_str(), properties, "Set", &asked).await
+        let _: () = self
+            .call(device.as_str(), properties, "Set", &asked)
+            .await?;
+        if !so {
+            self.reaches(link, 0..UNAVAILABLE).await?;
+        }
+        Ok(())
     }
 
     /// Changes what is in effect on a link to these settings, or to its profile's without any.
     async fn reapply(&self, link: &str, settings: &Settings) -> Result<()> {
-        let device = self.reaches(link, PREPARE).await?;
+        let device = self.reaches(link, PREPARE..FAILED).await?;
         let asked = (settings, 0_u64, 0_u32);
         self.call(device.as_str(), DEVICE, "Reapply", &asked).await
     }
@@ -348,7 +355,10 @@ impl Deed {
     /// Whether it configures a link anew, also after its answer: it then turns IPv6 off and on, by
     /// which the kernel forgets what it has not made itself (nm-device.c, `_dev_addrgenmode6_set`).
     pub(crate) fn configures(&self) -> bool {
-        matches!(self, Self::Take(_) | Self::Settle(..) | Self::TakeBack(..))
+        match self {
+            Self::Take(_) | Self::Settle(..) | Self::TakeBack(..) | Self::SettleBack(_) => true,
+            Self::Add(_) | Self::LetGo(_) | Self::Forget => false,
+        }
     }
 
     /// Does so, or finds that it is done.
@@ -372,7 +382,7 @@ impl Deed {
                     return Err(NetworkManagerError::State { link, state: 0 });
                 };
                 bus.manages(bridge, true).await?;
-                bus.reaches(bridge, DISCONNECTED).await?;
+                bus.reaches(bridge, DISCONNECTED..FAILED).await?;
                 bus.activate(&profile, bridge).await?;
                 bus.begins(bridge).await.map(drop)
             }
@@ -410,7 +420,7 @@ impl Bus {
             None => None,
         };
         if let Some(own) = own {
-            self.reaches(nic, DISCONNECTED).await?;
+            self.reaches(nic, DISCONNECTED..FAILED).await?;
             self.activate(&own, nic).await?;
         }
         let settings = self.begins(nic).await?;
@@ -423,7 +433,7 @@ impl Bus {
     /// Waits until it configures a link, and gives by what. It has IPv6 off from when it knows a
     /// link as its own until it configures that, and all IPv6 addresses go meanwhile.
     async fn begins(&self, link: &str) -> Result<Settings> {
-        let device = self.reaches(link, IP_CONFIG).await?;
+        let device = self.reaches(link, IP_CONFIG..FAILED).await?;
         let (settings, _): (Settings, u64) = self
             .call(device.as_str(), DEVICE, "GetAppliedConnection", &0_u32)
             .await?;
@@ -444,10 +454,20 @@ impl Bus {
         Ok(settings)
     }
 
+    /// The bridge is left to nobody first: a link that goes while NetworkManager deactivates it
+    /// may end NetworkManager (1.42, an assertion in nm-shared-utils.c).
     async fn forget(&self) -> Result<()> {
-        match self.find(UUID).await {
-            Some(profile) => self.call(profile.as_str(), PROFILE, "Delete", &()).await,
-            None => Ok(()),
+        let Some(profile) = self.find(UUID).await else {
+            return Ok(());
+        };
+        let profile = profile.as_str();
+        let settings: Settings = self.call(profile, PROFILE, "GetSettings", &()).await?;
+        let bridge = profile::of(&settings, "connection", "interface-name");
+        if let Some(bridge) = bridge
+            && self.device(&bridge).await.is_ok()
+        {
+            self.manages(&bridge, false).await?;
         }
+        self.call(profile, PROFILE, "Delete", &()).await
     }
 }

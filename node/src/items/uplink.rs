@@ -162,6 +162,7 @@ impl Uplink {
                 changes.push(Change::Renewed(ManagedConfig::of(held, &bridge)));
                 changes.extend(transfer::addresses(held, &bridge, false));
                 changes.extend(transfer::settled(held, &nic, &bridge));
+                changes.extend(transfer::made_twice(held, &nic, &bridge));
                 changes.extend(dad("1"));
                 changes
             }
@@ -199,8 +200,11 @@ impl Uplink {
             addresses: Vec::new(),
             ..ManagedConfig::of(held, &nic)
         };
-        let mut changes = vec![Change::NetworkManager(back)];
-        let bridge = link_of(&self.bridge, actual).unwrap_or_else(|| nic.clone());
+        let bridge = link_of(&self.bridge, actual);
+        // Of two links with the same routes, NetworkManager may lose those of one.
+        let let_go = bridge.iter().map(|it| Deed::LetGo(it.0.clone()));
+        let mut changes: Vec<_> = let_go.chain([back]).map(Change::NetworkManager).collect();
+        let bridge = bridge.unwrap_or_else(|| nic.clone());
         // What has a lease is a source of routes, and NetworkManager may not have it yet.
         changes.extend(transfer::addresses(held, &nic, true));
         changes.extend(transfer::settled(held, &bridge, &nic));

@@ -8,7 +8,7 @@ use netlink_packet_route::address::{
 };
 use netlink_packet_route::neighbour::{NeighbourAttribute, NeighbourMessage, NeighbourState};
 use netlink_packet_route::route::{
-    RouteAttribute, RouteFlags, RouteMessage, RouteNextHopFlags, RouteProtocol,
+    RouteAddress, RouteAttribute, RouteFlags, RouteMessage, RouteNextHopFlags, RouteProtocol,
 };
 use netlink_packet_route::rule::{RuleAttribute, RuleFlags, RuleMessage};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
@@ -22,6 +22,9 @@ type Link = (String, u32);
 
 /// What is added to the metric of a route until a network manager has made its own.
 const LATER: u32 = 1;
+/// The metric of routes that the kernel makes itself by router advertisements (net/ipv6_route.h,
+/// IP6_RT_PRIO_USER).
+const BY_KERNEL: u32 = 1024;
 
 /// What belongs to either of the two links, of which it is the other's from now on.
 struct Ends<'a> {
@@ -138,6 +141,62 @@ pub(super) fn settled(held: &NicConfig, from: &Link, to: &Link) -> Vec<Change> {
     changes
 }
 
+/// Removes what the kernel has made itself by a router advertisement that came before the network
+/// manager had told it not to.
+pub(super) fn made_twice(held: &NicConfig, from: &Link, to: &Link) -> Vec<Change> {
+    let ends = Ends {
+        names: [&*from.0, &*to.0],
+        indexes: [from.1, to.1],
+    };
+    let learned = held.routes.iter();
+    let learned = learned.filter(|it| it.header.protocol == RouteProtocol::Ra);
+    let own = learned.filter_map(|message| by_kernel(message, held, &ends, to.1));
+    let own = own.map(RouteNetlinkMessage::DelRoute);
+    own.map(|own| Change::Kernel(own, CHANGE)).collect()
+}
+
+/// The kernel's own route beside one by router advertisements; None if it may be for an address.
+fn by_kernel(
+    message: &RouteMessage,
+    held: &NicConfig,
+    ends: &Ends<'_>,
+    to: u32,
+) -> Option<RouteMessage> {
+    if has_gateway(message) {
+        let mut own = route(message, ends, to);
+        set_metric(&mut own, BY_KERNEL);
+        return (metric(message) != Some(BY_KERNEL)).then_some(own);
+    }
+    let nets = held.addresses.iter().filter(|it| !has_no_route(it));
+    let mut nets = nets.filter_map(|it| connected(it, to));
+    let net = destination(message)?;
+    if nets.any(|it| destination(&it) == Some(net)) {
+        return None;
+    }
+    let route = RouteMessageBuilder::<Ipv6Addr>::new()
+        .destination_prefix(net.0, net.1)
+        .output_interface(to)
+        .protocol(RouteProtocol::Kernel);
+    Some(route.build())
+}
+
+fn destination(message: &RouteMessage) -> Option<(Ipv6Addr, u8)> {
+    let length = message.header.destination_prefix_length;
+    message.attributes.iter().find_map(|it| match it {
+        RouteAttribute::Destination(RouteAddress::Inet6(ip)) => Some((*ip, length)),
+        _ => None,
+    })
+}
+
+/// Whether the kernel makes no route for an address.
+fn has_no_route(message: &AddressMessage) -> bool {
+    let has = |it: &AddressAttribute| match it {
+        AddressAttribute::Flags(flags) => flags.contains(AddressFlags::Noprefixroute),
+        _ => false,
+    };
+    message.attributes.iter().any(has)
+}
+
 /// The addresses that nobody renews, of which a network manager may have removed those of others;
 /// with those that have a lease, or without.
 pub(super) fn addresses<'a>(
@@ -183,20 +242,27 @@ fn later(message: &RouteMessage, ends: &Ends<'_>, to: u32) -> RouteMessage {
     let mut message = route(message, ends, to);
     message.header.protocol = RouteProtocol::Static;
     let metric = later_metric(&message);
+    set_metric(&mut message, metric);
+    message
+}
+
+fn metric(message: &RouteMessage) -> Option<u32> {
+    message.attributes.iter().find_map(|it| match it {
+        RouteAttribute::Priority(metric) => Some(*metric),
+        _ => None,
+    })
+}
+
+fn set_metric(message: &mut RouteMessage, metric: u32) {
     message
         .attributes
         .retain(|it| !matches!(it, RouteAttribute::Priority(_)));
     message.attributes.push(RouteAttribute::Priority(metric));
-    message
 }
 
 /// The metric of what stands in for a route.
 pub(super) fn later_metric(message: &RouteMessage) -> u32 {
-    let metric = message.attributes.iter().find_map(|it| match it {
-        RouteAttribute::Priority(metric) => Some(*metric),
-        _ => None,
-    });
-    metric.unwrap_or_default().saturating_add(LATER)
+    metric(message).unwrap_or_default().saturating_add(LATER)
 }
 
 /// An address on another link, without what the kernel only reports.
