@@ -235,8 +235,14 @@ impl Bench<'_> {
         Ok(Changes::new(kind, processor, wall, [before, after]))
     }
 
-    /// Restarts the controller, if there is one.
+    /// Restarts the controller, if there is one, when all ports are up, as those of nodes are that
+    /// run.
     pub(crate) fn restart(&mut self, figures: &mut Vec<Figure>) -> Result<bool, Failure> {
+        self.cluster.central.southbound().transact(&[json!({
+            "op": "update", "table": "Port_Binding",
+            "where": [["up", "==", false]], "row": { "up": true },
+        })])?;
+        self.northd.settle()?;
         let began = Instant::now();
         let Some(operations) = self.rows.restart(self.cluster)? else {
             return Ok(false);

@@ -1,8 +1,8 @@
 //! NetworkPolicies over all namespaces: as objects, and as rows of ovn-kubernetes' shape.
 //!
 //! Policy N is of namespace N and selects a fifth of its pods. It has a rule for a fifth of the
-//! pods of some twenty namespaces and a network without a part of it (or several), by four ports
-//! and a range, and a rule for what the pods may ask.
+//! pods of some twenty namespaces and a network without a part of it (or several), by five ports of
+//! two protocols and a range, and a rule for what the pods may ask.
 
 use std::collections::HashSet;
 
@@ -91,7 +91,7 @@ pub(crate) fn apply_one(cluster: &Cluster, number: u32) {
             "ingress": [{
                 "from": from,
                 "ports": [{ "port": 80 }, { "port": 443 }, { "port": 8080 }, { "port": 8443 },
-                    { "port": 9000, "endPort": 9100 }],
+                    { "port": 9000, "endPort": 9100 }, { "port": 443, "protocol": "UDP" }],
             }],
             "egress": [{ "to": [{ "podSelector": labelled("app", peers(number)) }],
                 "ports": [{ "port": 53, "protocol": "UDP" }, { "port": 5432 }] }],
@@ -188,13 +188,13 @@ pub(crate) fn policy_rows(cluster: &Cluster, number: u32) -> Vec<Value> {
     let group = group(number);
     let mut rows = vec![insert("Port_Group", &group, json!({ "name": group }))];
     let tcp = "tcp && (tcp.dst == {80,443,8080,8443} || 9000 <= tcp.dst <= 9100)";
-    let team = set_of_team(team(number), peers(number));
+    let udp = "udp && udp.dst == 443";
+    let team = format!(
+        "ip4.src == {{${}}}",
+        set_of_team(team(number), peers(number))
+    );
     let own = set_of_namespace(number, peers(number));
     let mut all = vec![
-        (
-            "to-lport",
-            format!("outport == @{group} && ip4.src == {{${team}}} && {tcp}"),
-        ),
         (
             "from-lport",
             format!("inport == @{group} && ip4.dst == {{${own}}} && udp && udp.dst == 53"),
@@ -204,13 +204,14 @@ pub(crate) fn policy_rows(cluster: &Cluster, number: u32) -> Vec<Value> {
             format!("inport == @{group} && ip4.dst == {{${own}}} && tcp && tcp.dst == 5432"),
         ),
     ];
-    all.extend(blocks(cluster, number).map(|[cidr, except]| {
-        let block = format!("ip4.src == {cidr} && ip4.src != {{{except}}}");
-        (
-            "to-lport",
-            format!("outport == @{group} && ({block}) && {tcp}"),
-        )
-    }));
+    let blocks = blocks(cluster, number)
+        .map(|[cidr, except]| format!("(ip4.src == {cidr} && ip4.src != {{{except}}})"));
+    for from in [team].into_iter().chain(blocks) {
+        for ports in [tcp, udp] {
+            let allowed = format!("outport == @{group} && {from} && {ports}");
+            all.push(("to-lport", allowed));
+        }
+    }
     for (place, (lport, matching)) in all.iter().enumerate() {
         let uuid = format!("acl{place}");
         rows.push(insert(
