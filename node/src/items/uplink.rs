@@ -196,10 +196,11 @@ impl Uplink {
             return vec![Change::NetworkManager(Deed::Forget)];
         };
         let back = Deed::TakeBack(self.nic.clone(), stand_ins(held));
-        let learned = ManagedConfig {
+        let mut learned = ManagedConfig {
             addresses: Vec::new(),
             ..ManagedConfig::of(held, &nic)
         };
+        learned.retain_defaults();
         let bridge = link_of(&self.bridge, actual);
         // Of two links with the same routes, NetworkManager may lose those of one.
         let let_go = bridge.iter().map(|it| Deed::LetGo(it.0.clone()));

@@ -40,6 +40,19 @@ impl ManagedConfig {
         }
     }
 
+    /// Leaves out routes of a family that has a default route: whoever told that one has told all,
+    /// and NetworkManager may lose another one until it is told to apply its profile again.
+    pub(super) fn retain_defaults(&mut self) {
+        let is_default = |net: &IpNet| net.prefix_len() == 0;
+        let families = [true, false].map(|v4| {
+            let mut own = self.routes.iter().filter(|it| it.0.addr().is_ipv4() == v4);
+            own.any(|(net, _)| is_default(net))
+        });
+        let has_default = |net: &IpNet| families[usize::from(net.addr().is_ipv6())];
+        self.routes
+            .retain(|(net, _)| is_default(net) || !has_default(net));
+    }
+
     /// What of it is not there yet, as text.
     pub(crate) fn missing(
         &self,
