@@ -124,7 +124,9 @@ test-kernel: root test-packages build ## end-to-end tests on the kernel's datapa
 	@.ci/packages $(KERNEL_PACKAGES)
 	@.ci/kernel target/kernel
 	@$(MAKE) --no-print-directory cnitool || true
-	@CARGO=$(CARGO) .ci/test-kernel target/kernel
+	@$(CARGO) build --release -p podwire-controller --bin podwire-controller
+	@$(CARGO) build --release -p podwire-tools --bin podwire
+	@CARGO=$(CARGO) PODWIRE_BIN=$(CURDIR)/target/release/podwire PODWIRE_CONTROLLER_BIN=$(CURDIR)/target/release/podwire-controller .ci/test-kernel target/kernel
 
 # `make test` starts 200. It takes about five minutes; STARTS= for another number.
 STARTS ?= 5000
