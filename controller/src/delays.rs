@@ -15,6 +15,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
 use serde::{Deserialize, Serialize};
 use smol_str::SmolStr;
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 /// How many of the last pods the percentiles are of.
@@ -25,19 +26,26 @@ const BUCKETS: [f64; 15] = [
     0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0,
 ];
 
+/// A pod that waits so long is told of: few pods may wait longer by podwire's objective.
+pub(crate) const LATE: Duration = Duration::from_secs(10);
+
 /// By the kind of the changed object.
 pub(crate) type ByKind = Family<[(&'static str, &'static str); 1], Histogram, fn() -> Histogram>;
 
 /// The delays of a controller's terms; clones share them.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Delays(Arc<Mutex<Inner>>);
+pub(crate) struct Delays {
+    inner: Arc<Mutex<Inner>>,
+    /// A chassis has claimed a port.
+    claimed: Arc<Notify>,
+}
 
 #[derive(Debug)]
 struct Inner {
     /// Of the controller, in seconds.
     programming: ByKind,
     /// Ports whose rows are committed and not yet in the southbound database.
-    committed: HashMap<SmolStr, Instant>,
+    committed: HashMap<SmolStr, Wait>,
     /// Ports that are there and not up.
     bound: HashMap<Uuid, Bound>,
     northd: Series,
@@ -47,8 +55,23 @@ struct Inner {
 #[derive(Debug)]
 struct Bound {
     port: SmolStr,
-    /// When a chassis was first seen to have claimed it.
-    claimed: Option<Instant>,
+    /// Since a chassis was first seen to have claimed it.
+    claimed: Option<Wait>,
+}
+
+/// That something is waited for.
+#[derive(Clone, Copy, Debug)]
+struct Wait {
+    since: Instant,
+    /// Whether [`Delays::late`] has told it.
+    is_told: bool,
+}
+
+/// Who is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stage {
+    Northd,
+    Node,
 }
 
 /// One kind of delay.
@@ -116,6 +139,28 @@ impl Default for Series {
     }
 }
 
+impl Wait {
+    fn new(since: Instant) -> Self {
+        Self {
+            since,
+            is_told: false,
+        }
+    }
+
+    /// Whether it is to be told now; if it will be, when.
+    fn is_late(&mut self, at: Instant, next: &mut Option<Instant>) -> bool {
+        let late = self.since + LATE;
+        if self.is_told {
+            return false;
+        }
+        self.is_told = late <= at;
+        if !self.is_told {
+            *next = next.map_or(Some(late), |next| Some(next.min(late)));
+        }
+        self.is_told
+    }
+}
+
 impl Series {
     fn record(&mut self, delay: Duration) {
         self.all.observe(delay.as_secs_f64());
@@ -151,7 +196,7 @@ impl Delays {
 
     /// A pod's row was committed.
     pub(crate) fn committed(&self, port: &str, at: Instant) {
-        self.lock().committed.insert(port.into(), at);
+        self.lock().committed.insert(port.into(), Wait::new(at));
     }
 
     /// What the southbound database shows in a row now: a port that is not up, or, with None, that
@@ -179,12 +224,12 @@ impl Delays {
             }) = bound.remove(&row)
                 && exists(&port)
             {
-                nodes.record(at.saturating_duration_since(claimed));
+                nodes.record(at.saturating_duration_since(claimed.since));
             }
             return;
         };
-        if let Some(since) = committed.remove(seen.port) {
-            northd.record(at.saturating_duration_since(since));
+        if let Some(wait) = committed.remove(seen.port) {
+            northd.record(at.saturating_duration_since(wait.since));
             let port = seen.port.into();
             bound.insert(
                 row,
@@ -194,9 +239,38 @@ impl Delays {
                 },
             );
         }
-        if let Some(bound) = bound.get_mut(&row).filter(|_| seen.claimed) {
-            bound.claimed.get_or_insert(at);
+        if let Some(bound) = bound.get_mut(&row).filter(|_| seen.claimed)
+            && bound.claimed.is_none()
+        {
+            bound.claimed = Some(Wait::new(at));
+            self.claimed.notify_one();
         }
+    }
+
+    /// Waits until a chassis has claimed a port since the last call: what [`Delays::late`] said of
+    /// the time to ask again is old.
+    pub(crate) async fn claimed(&self) {
+        self.claimed.notified().await;
+    }
+
+    /// Ports that have waited for [`LATE`], each once, and when to ask again.
+    pub(crate) fn late(&self, at: Instant) -> (Vec<(SmolStr, Stage)>, Option<Instant>) {
+        let (mut late, mut next) = (Vec::new(), None);
+        let mut inner = self.lock();
+        for (port, wait) in &mut inner.committed {
+            if wait.is_late(at, &mut next) {
+                late.push((port.clone(), Stage::Northd));
+            }
+        }
+        for Bound { port, claimed } in inner.bound.values_mut() {
+            if claimed
+                .as_mut()
+                .is_some_and(|wait| wait.is_late(at, &mut next))
+            {
+                late.push((port.clone(), Stage::Node));
+            }
+        }
+        (late, next)
     }
 
     /// Forgets the ports that wait and no longer exist.
@@ -213,7 +287,7 @@ impl Delays {
 
     pub(crate) fn report(&self) -> DelayReport {
         let inner = self.lock();
-        let first = inner.committed.values().min();
+        let first = inner.committed.values().map(|wait| wait.since).min();
         DelayReport {
             northd: inner.northd.last(),
             nodes: inner.nodes.last(),
@@ -235,7 +309,7 @@ impl Delays {
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
         // Every change is one insertion or removal, so a panic leaves nothing half done.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -111,7 +111,8 @@ pub async fn run(
         ovsdb.clone(),
     );
     let lease = lease.telling(delays.clone());
-    let unread = Unread::posting(Poster::start(client.clone(), SOURCE));
+    let poster = Poster::start(client.clone(), SOURCE);
+    let unread = Unread::posting(poster.clone());
     let mut metrics = JoinSet::new();
     if let Some(address) = config.metrics_address {
         let listener = http::listen(address);
@@ -163,6 +164,7 @@ pub async fn run(
         ovsdb: ovsdb.clone(),
         southbound: southbound.clone(),
         delays: delays.clone(),
+        poster,
         server,
         client,
         lease: lease.clone(),
@@ -235,6 +237,7 @@ struct Term {
     ovsdb: Ovsdb,
     southbound: Option<Southbound>,
     delays: Delays,
+    poster: Poster,
     server: Access,
     client: Client,
     lease: Lease,
@@ -259,8 +262,9 @@ impl Term {
             "all nodes and pods are known"
         );
         let databases = (self.ovsdb, self.southbound);
+        let told = (self.delays, self.poster);
         let writer = Writer::new(self.client, self.lease);
-        let mut controller = Controller::new(state, databases, self.delays, writer, changes);
+        let mut controller = Controller::new(state, databases, told, writer, changes);
         controller.serve(follower, reporter).await
     }
 }

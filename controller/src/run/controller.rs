@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use podwire_apiserver::event::{Poster, Warning};
 use podwire_ovs::client::{Client as Ovsdb, Follower};
 use podwire_ovs::transact::{TransactError, Transaction};
 use tokio::sync::mpsc;
@@ -30,6 +31,7 @@ pub(super) struct Controller {
     ovsdb: Ovsdb,
     southbound: Option<Southbound>,
     delays: Delays,
+    poster: Poster,
     writer: Writer,
     changes: mpsc::Receiver<Change>,
     progress: Progress,
@@ -47,7 +49,7 @@ impl Controller {
     pub(super) fn new(
         state: State,
         (ovsdb, southbound): (Ovsdb, Option<Southbound>),
-        delays: Delays,
+        (delays, poster): (Delays, Poster),
         writer: Writer,
         changes: mpsc::Receiver<Change>,
     ) -> Self {
@@ -56,6 +58,7 @@ impl Controller {
             ovsdb,
             southbound,
             delays,
+            poster,
             writer,
             changes,
             progress: Progress {
@@ -88,7 +91,7 @@ impl Controller {
                 info!(operations, writes, "all rows are in sync");
             }
             reporter.0.send_replace(self.progress.clone());
-            let retry = self.state.next_retry();
+            let (retry, late) = (self.state.next_retry(), self.tell_late());
             tokio::select! {
                 change = self.changes.recv() => match change {
                     Some(change) => self.apply(change),
@@ -102,12 +105,32 @@ impl Controller {
                 () = sleep_until(retry.unwrap_or_else(far)), if retry.is_some() => {
                     self.state.retry(Instant::now());
                 }
+                () = sleep_until(late.unwrap_or_else(far)), if late.is_some() => {}
+                () = self.delays.claimed() => {}
             }
             // Changes that arrived together are processed together.
             while let Ok(change) = self.changes.try_recv() {
                 self.apply(change);
             }
         }
+    }
+
+    /// Says of each pod that waits for long what it waits for; when to do so again.
+    fn tell_late(&self) -> Option<Instant> {
+        let (late, next) = self.delays.late(Instant::now());
+        for (port, stage) in late {
+            if let Some(warning) = self.state.late(&port, stage) {
+                let Warning {
+                    namespace,
+                    name,
+                    message,
+                    ..
+                } = &warning;
+                warn!("pod {namespace}/{name}: {message}");
+                self.poster.post(warning);
+            }
+        }
+        next
     }
 
     fn apply(&mut self, change: Change) {

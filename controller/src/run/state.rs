@@ -5,6 +5,7 @@ mod begin;
 mod claims;
 mod gateways;
 mod groups;
+mod late;
 mod learn;
 mod networks;
 mod unread;

@@ -65,3 +65,38 @@ async fn waits_for_ovn_northd_and_the_node_are_told_apart() {
     assert_eq!(gone["northd"]["pods"], 1);
     controller.stop().await.unwrap();
 }
+
+/// Ten seconds are waited through twice, beside other tests.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_that_waits_for_long_is_told_for_whom() {
+    let (central, server) = (Central::start(), ApiServer::start());
+    server.apply(node(NODE, "192.0.2.1"));
+    central.sbctl(format!("chassis-add {NODE} geneve 192.0.2.1"));
+    let mut controller = Running::start(&central, &server, &[]);
+    controller.idle().await;
+    let event = |reason: &str| {
+        let told = |all: &[Value]| {
+            let mut all = all.iter();
+            let told = all.find(|event| event["reason"] == *reason)?;
+            assert_eq!(told["involvedObject"]["name"], "web");
+            Some(told["message"].to_string())
+        };
+        told(&server.await_events(reason, |all| told(all).is_some())).unwrap()
+    };
+    central.end_northd();
+    server.apply(pod_of(NODE, "web"));
+    let note = event("WaitingForNorthd");
+    assert!(note.contains("default_web has not come"), "{note}");
+    central.start_northd();
+    told(&server, |told| told["northd"]["pods"] == 1);
+    let chassis = central.sbctl(format!("--bare --columns=_uuid find Chassis name={NODE}"));
+    central.sbctl(format!(
+        "set Port_Binding default_web chassis={}",
+        chassis.trim()
+    ));
+    let note = event("WaitingForOvnController");
+    assert!(note.contains("of node node-a has not installed"), "{note}");
+    controller.stop().await.unwrap();
+    // Each of them once.
+    assert_eq!(server.events().len(), 2, "{:#?}", server.events());
+}
