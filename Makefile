@@ -381,10 +381,11 @@ rpm: release ## the same as an RPM
 	@deploy/rpm/build $(RELEASE_BIN) $(RELEASE_PLUGIN) $(VERSION) $(PACKAGES)
 
 .PHONY: image
-image: release release-controller ## the DaemonSet's image and the controller's as OCI archives in target/image, with bills of materials
-	@.ci/packages nftables ovn-common ca-certificates jq binutils
+image: release release-controller ## the images of the DaemonSet, of the controller and of OVN as OCI archives in target/image, with bills of materials
+	@.ci/packages nftables ovn-common ovn-central ovn-host openvswitch-switch busybox-static ca-certificates jq binutils
 	@CARGO=$(CARGO) deploy/image/build $(RELEASE_BIN) $(RELEASE_PLUGIN) $(VERSION) target/image
 	@CARGO=$(CARGO) deploy/image/build $(RELEASE_CONTROLLER) "" $(VERSION) target/image
+	@deploy/image/build ovn "" $(VERSION) target/image
 
 # KEY= a key of gpg, or its default one.
 .PHONY: sign

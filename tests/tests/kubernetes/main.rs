@@ -4,7 +4,9 @@
 //! of the manifest.
 
 mod image;
+mod installed;
 mod node_role;
+mod pods;
 mod render;
 mod rights;
 mod sets;

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::path::Path;
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use serde_json::Value;
 
-use super::render::{manifests, of_kind, render};
+use super::render::{kustomization, manifests, of_kind, render};
 
 /// Each directory of deploy/ with a kustomization, by its path there.
 fn sets() -> BTreeMap<String, Vec<Value>> {
@@ -15,7 +16,11 @@ fn sets() -> BTreeMap<String, Vec<Value>> {
     let mut found = BTreeMap::new();
     let mut directories = vec![deploy.clone()];
     while let Some(directory) = directories.pop() {
-        if directory.join("kustomization.yaml").exists() {
+        let is_set = |directory: &Path| {
+            directory.join("kustomization.yaml").exists()
+                && kustomization(directory)["kind"] == "Kustomization"
+        };
+        if is_set(&directory) {
             let name = directory.strip_prefix(&deploy).unwrap();
             found.insert(name.display().to_string(), render(&directory));
         }
@@ -23,8 +28,9 @@ fn sets() -> BTreeMap<String, Vec<Value>> {
         let entries = entries.map(|entry| entry.unwrap().path());
         directories.extend(entries.filter(|path| path.is_dir()));
     }
-    // The base is part of each overlay, and nobody applies it.
+    // A base is part of each overlay, and nobody applies it.
     found.remove("kubernetes/base").unwrap();
+    found.remove("cluster/base").unwrap();
     assert!(found.len() >= 8, "{:?}", found.keys());
     found
 }
@@ -39,7 +45,9 @@ fn identity(object: &Value) -> String {
 
 #[test]
 fn deleting_one_set_takes_nothing_from_another() {
-    let sets = sets();
+    let mut sets = sets();
+    // The whole network is made of all others.
+    sets.retain(|name, _| !name.starts_with("cluster/"));
     let is_overlay = |name: &str| name.starts_with("kubernetes/overlays/");
     let mut owners = BTreeMap::new();
     for (set, objects) in &sets {
@@ -57,6 +65,10 @@ fn all_objects_of_one_name_have_one_content_unless_an_overlay_patches_them() {
     let mut contents: BTreeMap<String, (String, Value)> = BTreeMap::new();
     for (set, objects) in sets() {
         for object in objects {
+            // A component's patches are its purpose.
+            if set.starts_with("cluster/") {
+                continue;
+            }
             let key = identity(&object);
             let kind = object["kind"].as_str().unwrap();
             if set.starts_with("kubernetes/overlays/") && matches!(kind, "DaemonSet" | "ConfigMap")
@@ -113,11 +125,10 @@ fn a_rollout_of_the_controller_and_a_drain_need_no_third_node() {
 #[test]
 fn a_kustomization_without_patches_names_files_beside_it() {
     for name in sets().keys().filter(|name| !name.contains("overlays/")) {
-        let file = manifests().join("..").join(name).join("kustomization.yaml");
-        let text: Value = serde_saphyr::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
-        for resource in text["resources"].as_array().unwrap() {
+        let set = kustomization(&manifests().join("..").join(name));
+        for resource in set["resources"].as_array().unwrap() {
             let is_beside = !resource.as_str().unwrap().contains('/');
-            assert!(is_beside, "{}: {resource}", file.display());
+            assert!(is_beside, "{name}: {resource}");
         }
     }
 }

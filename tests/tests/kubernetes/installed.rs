@@ -1,0 +1,256 @@
+//! OVN as deploy/cluster installs it: the containers of the rendered manifests run in the root of
+//! the image, on machines with the nodes' addresses.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use podwire_tests::ovn::{Central, Keys, OvnNode};
+use podwire_tests::process::finish;
+use serde_json::Value;
+
+use super::pods::{Host, PodOn, Running};
+use super::render::{manifests, parsed, render};
+
+const NORTHBOUND: &str = "podwire-ovn-northbound";
+const SOUTHBOUND: &str = "podwire-ovn-southbound";
+const CONTROLLER: &str = "podwire-ovn-controller";
+
+/// The image's root, as deploy/image/build makes it.
+fn image() -> tempfile::TempDir {
+    let root = tempfile::tempdir().unwrap();
+    let rootfs = manifests().join("../image/rootfs");
+    let mut command = Command::new(rootfs);
+    command.arg(root.path()).arg("ovn");
+    let run = finish(command, b"", Duration::from_secs(60)).unwrap();
+    run.success("deploy/image/rootfs");
+    root
+}
+
+/// What an overlay of deploy/cluster has, with the keys' Secrets, for databases on these machines.
+fn objects(overlay: &str, keys: &Keys, members: &[String]) -> Vec<Value> {
+    let deploy = manifests().join("..");
+    let mut objects = render(&deploy.join("cluster/overlays").join(overlay));
+    let is_settings = |it: &&mut Value| it["metadata"]["name"] == "podwire-ovn";
+    let settings = objects.iter_mut().find(is_settings).unwrap();
+    for (number, member) in members.iter().enumerate() {
+        settings["data"][format!("OVN_MEMBER_{number}")] = member.as_str().into();
+    }
+    let mut secrets = Command::new(deploy.join("ovn/secrets"));
+    secrets.arg(keys.directory());
+    let secrets = finish(secrets, b"", Duration::from_secs(60)).unwrap();
+    let secrets = secrets.success("deploy/ovn/secrets");
+    objects.extend(parsed(
+        secrets.trim_start_matches("---\n"),
+        Path::new("secrets"),
+    ));
+    objects
+}
+
+fn host<'h>(node: &'h OvnNode, image: &'h tempfile::TempDir) -> Host<'h> {
+    Host {
+        node,
+        name: &node.name,
+        address: node.tunnel_address(),
+        image: image.path(),
+    }
+}
+
+/// A pod's containers, each healthy by its probes.
+fn start<'h>(pod: &PodOn<'h>) -> Vec<Running<'h>> {
+    pod.init();
+    serve(pod)
+}
+
+/// The same, without its init containers.
+fn serve<'h>(pod: &PodOn<'h>) -> Vec<Running<'h>> {
+    let containers = pod.containers();
+    let running: Vec<_> = containers.into_iter().map(|it| pod.start(it)).collect();
+    running.iter().for_each(Running::await_healthy);
+    running
+}
+
+/// What a member's server says of its cluster.
+fn status(northbound: &Running<'_>) -> String {
+    let socket = "/run/ovn/ovnnb_db.ctl";
+    northbound.run(&format!(
+        "ovs-appctl --timeout=10 -t {socket} cluster/status OVN_Northbound"
+    ))
+}
+
+/// The member that leads a database, by what they all say.
+fn leader(members: &[Vec<Running<'_>>], control: &str, database: &str) -> usize {
+    let command =
+        format!("ovs-appctl --timeout=10 -t /run/ovn/{control} cluster/status {database}");
+    loop {
+        let leads = |it: &Vec<Running<'_>>| it[0].run(&command).contains("Role: leader");
+        if let Some(leader) = members.iter().position(leads) {
+            return leader;
+        }
+    }
+}
+
+/// Has Open vSwitch know the southbound database and the key's place, as podwire-node writes them.
+fn introduce(node: &OvnNode, remotes: &str) {
+    let place = "/etc/openvswitch/podwire";
+    node.vsctl(format!(
+        "set-ssl {place}/tls.key {place}/tls.crt {place}/ca.crt"
+    ));
+    node.make_bridge();
+    node.set_remote(remotes);
+}
+
+#[test]
+fn one_member_of_each_database_serves_ovn_northd_a_chassis_and_the_controllers() {
+    let central = Central::without_databases();
+    let node = central.node_without_controller("node-a", 1);
+    let address = node.tunnel_address();
+    let keys = Keys::make_for(&address, &["node-a"]);
+    let objects = objects("ovn-one", &keys, &[address.clone()]);
+    let image = image();
+    let host = host(&node, &image);
+    let [northbound, southbound] =
+        [NORTHBOUND, SOUTHBOUND].map(|it| start(&PodOn::new(&host, &objects, it)));
+    introduce(&node, &format!("ssl:{address}:6642"));
+    let pod = PodOn::new(&host, &objects, CONTROLLER);
+    let mut chassis = start(&pod);
+    southbound[0].run("ovn-sbctl --timeout=60 wait-until chassis node-a");
+    northbound[0].run("ovn-nbctl --timeout=60 --wait=hv ls-add first");
+
+    // A rollout of ovn-controller: the chassis stays.
+    let before = southbound[0].run("ovn-sbctl get chassis node-a _uuid");
+    chassis.remove(0).stop();
+    let _next = start(&pod);
+    northbound[0].run("ovn-nbctl --timeout=60 --wait=hv ls-add second");
+    let after = southbound[0].run("ovn-sbctl get chassis node-a _uuid");
+    assert_eq!(before, after);
+
+    // The controllers' way, and nobody else's.
+    let list = |place: &str| {
+        let [key, certificate, ca] = keys.of(place);
+        let mut command = Command::new("ovn-sbctl");
+        command
+            .args(["--timeout=10", "--no-leader-only"])
+            .arg(format!("--db=ssl:{address}:16642"))
+            .args(["-p", &key, "-c", &certificate, "-C", &ca])
+            .args(["--bare", "--columns=name", "list", "chassis"]);
+        let run = || finish(command, b"", Duration::from_secs(30));
+        central.machine().place().run(run).unwrap()
+    };
+    assert_eq!(list("controller").success("ovn-sbctl").trim(), "node-a");
+    assert!(!list("chassis/node-a").status.success());
+}
+
+/// Members of both databases on three nodes, and an ovn-controller on each: all by TLS, from
+/// nothing.
+#[test]
+fn three_members_make_a_cluster_outlive_each_of_them_and_take_back_one_without_its_disk() {
+    let central = Central::without_databases();
+    let names = ["node-a", "node-b", "node-c"];
+    let nodes = [1, 2, 3]
+        .map(|number: u8| central.node_without_controller(names[usize::from(number) - 1], number));
+    let addresses: Vec<_> = nodes.iter().map(|it| it.tunnel_address()).collect();
+    let keys = Keys::make_for(&addresses.join(","), &names);
+    let objects = objects("ovn", &keys, &addresses);
+    let image = image();
+    let hosts = nodes.each_ref().map(|node| host(node, &image));
+    let pods = |workload| {
+        hosts
+            .each_ref()
+            .map(|it| PodOn::new(it, &objects, workload))
+    };
+    let (northbound, southbound) = (pods(NORTHBOUND), pods(SOUTHBOUND));
+
+    // Nobody makes a cluster as long as one member does not say that it has none.
+    let first = northbound[0].start("prepare");
+    let second = northbound[1].start("prepare");
+    let third = &addresses[2];
+    first.await_log(&format!("{}: no. {third}: unknown.", addresses[1]));
+    let third = northbound[2].start("prepare");
+    first.succeed();
+    let mut nb = vec![serve(&northbound[0])];
+    for (place, prepared) in [second, third].iter().enumerate() {
+        prepared.succeed();
+        nb.push(serve(&northbound[1 + place]));
+    }
+    let prepared = southbound.each_ref().map(|it| it.start("prepare"));
+    prepared[0].succeed();
+    let leading = serve(&southbound[0]);
+    prepared[1..].iter().for_each(Running::succeed);
+    let rest = southbound[1..].iter().map(serve);
+    let mut sb: Vec<_> = std::iter::once(leading).chain(rest).collect();
+
+    let remotes: Vec<_> = addresses
+        .iter()
+        .map(|it| format!("ssl:{it}:6642"))
+        .collect();
+    let _chassis = [0, 1, 2].map(|place| {
+        introduce(&nodes[place], &remotes.join(","));
+        let chassis = start(&PodOn::new(&hosts[place], &objects, CONTROLLER));
+        let name = names[place];
+        sb[place][0].run(&format!(
+            "ovn-sbctl --no-leader-only --timeout=60 wait-until chassis {name}"
+        ));
+        chassis
+    });
+    // Waits until ovn-northd and all chassis have it.
+    let make = |member: &Running<'_>, name: &str| {
+        member.run(&format!(
+            "ovn-nbctl --no-leader-only --timeout=80 --wait=hv ls-add {name}"
+        ));
+    };
+    make(&nb[1][0], "first");
+
+    // Each leader is killed with its pod, and comes back with its disk.
+    let lost = leader(&nb, "ovnnb_db.ctl", "OVN_Northbound");
+    nb.remove(lost).into_iter().for_each(Running::kill);
+    make(&nb[0][0], "without-a-northbound-member");
+    nb.insert(lost, start(&northbound[lost]));
+    let lost = leader(&sb, "ovnsb_db.ctl", "OVN_Southbound");
+    sb.remove(lost).into_iter().for_each(Running::kill);
+    make(&nb[0][0], "without-a-southbound-member");
+    sb.insert(lost, start(&southbound[lost]));
+
+    // The first member, which once made the cluster, loses its disk and joins again.
+    let before = status(&nb[1][0]);
+    nb.remove(0).into_iter().for_each(Running::kill);
+    nodes[0].run("rm", ["-r", "/var/lib/podwire/ovn"]);
+    let emptied = PodOn::new(&hosts[0], &objects, NORTHBOUND);
+    nb.insert(0, start(&emptied));
+    nb[0][0].await_log("which this member was before, is no member any more");
+    make(&nb[0][0], "with-a-new-disk");
+    let switches =
+        nb[0][0].run("ovn-nbctl --no-leader-only --bare --columns=name list logical_switch");
+    assert_eq!(switches.split_whitespace().count(), 4, "{switches}");
+    let after = status(&nb[0][0]);
+    let cluster = |text: &str| {
+        text.lines()
+            .find(|it| it.starts_with("Cluster ID"))
+            .map(str::to_owned)
+    };
+    assert_eq!(cluster(&before), cluster(&after));
+    let servers = after.lines().filter(|it| it.contains(" at ssl:")).count();
+    assert_eq!(servers, 3, "{after}");
+}
+
+#[test]
+fn a_member_on_a_node_that_is_none_says_so_and_leaves_nothing() {
+    let central = Central::without_databases();
+    let node = central.node_without_controller("node-a", 1);
+    let keys = Keys::make_for("192.0.2.7", &[]);
+    let objects = objects("ovn-one", &keys, &["192.0.2.7".to_owned()]);
+    let image = image();
+    let host = host(&node, &image);
+    let told = PodOn::new(&host, &objects, NORTHBOUND)
+        .start("prepare")
+        .fail();
+    let address = node.tunnel_address();
+    let text = format!(
+        "this node's address, {address}, is none of OVN_MEMBER_0 to OVN_MEMBER_2: 192.0.2.7"
+    );
+    assert!(told.contains(&text), "{told}");
+    assert_eq!(node.run("ls", "/var/lib/podwire/ovn"), "");
+    // Nor has it a key as a chassis.
+    let told = PodOn::new(&host, &objects, CONTROLLER).start("keys").fail();
+    assert!(told.contains("node node-a has no key"), "{told}");
+}
