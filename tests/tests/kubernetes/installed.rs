@@ -1,14 +1,17 @@
 //! OVN as deploy/cluster installs it: the containers of the rendered manifests run in the root of
 //! the image, on machines with the nodes' addresses.
 
+use std::fs;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use podwire_tests::TestNode;
 use podwire_tests::ovn::{Central, Keys, OvnNode};
 use podwire_tests::process::finish;
 use serde_json::Value;
 
+use super::image::HOST;
 use super::pods::{Host, PodOn, Running};
 use super::render::{manifests, parsed, render};
 
@@ -253,4 +256,104 @@ fn a_member_on_a_node_that_is_none_says_so_and_leaves_nothing() {
     // Nor has it a key as a chassis.
     let told = PodOn::new(&host, &objects, CONTROLLER).start("keys").fail();
     assert!(told.contains("node node-a has no key"), "{told}");
+    // One that somebody put there serves.
+    let own = node.path(&format!("{HOST}/etc/openvswitch/podwire"));
+    fs::create_dir(&own).unwrap();
+    fs::write(own.join("tls.key"), "by hand").unwrap();
+    start_keys(&host, &objects);
+    assert_eq!(fs::read(own.join("tls.key")).unwrap(), b"by hand");
+}
+
+/// Runs the init container with the node's key.
+#[track_caller]
+fn start_keys(host: &Host<'_>, objects: &[Value]) {
+    PodOn::new(host, objects, CONTROLLER)
+        .start("keys")
+        .succeed();
+}
+
+/// Creates a database's file by this OVN's schema as an older release might have had it.
+fn create_older(node: &TestNode, schema: &str, file: &str) {
+    let text = fs::read_to_string(schema).unwrap();
+    let mut older: Value = serde_json::from_str(&text).unwrap();
+    older["version"] = "1.0.0".into();
+    fs::write(node.path("/run/older"), older.to_string()).unwrap();
+    let directory = Path::new(file).parent().unwrap();
+    fs::create_dir_all(node.path(directory.to_str().unwrap())).unwrap();
+    node.run("ovsdb-tool", format!("create {file} /run/older"));
+}
+
+#[test]
+fn a_database_of_an_older_ovn_gets_the_schema_of_the_image() {
+    let node = TestNode::new();
+    node.run("ip", "link set lo up");
+    let address = "192.0.2.7".to_owned();
+    let keys = Keys::make_for(&address, &[]);
+    let objects = objects("ovn-one", &keys, std::slice::from_ref(&address));
+    let image = image();
+    let host = Host {
+        node: &node,
+        name: "node-a",
+        address,
+        image: image.path(),
+    };
+    let schema = "/usr/share/ovn/ovn-nb.ovsschema";
+    create_older(&node, schema, "/var/lib/podwire/ovn/ovnnb_db.db");
+    let northbound = start(&PodOn::new(&host, &objects, NORTHBOUND));
+    let version = node.run("ovsdb-tool", format!("schema-version {schema}"));
+    let version = version.trim();
+    let text = format!("OVN_Northbound has the schema of this OVN, {version}");
+    northbound[0].await_log(&text);
+    let socket = "unix:/run/ovn/ovnnb_db.sock";
+    let served = northbound[0].run(&format!("ovsdb-client get-schema-version {socket}"));
+    assert_eq!(served, version);
+}
+
+#[test]
+fn open_vswitch_in_pods_keeps_its_rows_and_takes_the_machines_name_for_its_chassis() {
+    let node = TestNode::new();
+    // As systemd has it; the fixture's own is private.
+    node.run("mount", "--make-rshared /run");
+    let objects = render(&manifests().join("../cluster/overlays/plain"));
+    let image = image();
+    let host = Host {
+        node: &node,
+        name: "node-a",
+        address: String::new(),
+        image: image.path(),
+    };
+    let schema = "/usr/share/openvswitch/vswitch.ovsschema";
+    create_older(&node, schema, "/var/lib/openvswitch/conf.db");
+    let pod = PodOn::new(&host, &objects, "podwire-openvswitch");
+    let running = start(&pod);
+    let id = "--bare get open_vswitch . external_ids:system-id";
+    assert_eq!(node.vsctl(id).trim(), "node-a");
+    node.vsctl("add-br br-kept -- set bridge br-kept datapath_type=netdev");
+
+    // Another pod in its place, on the same machine.
+    running.into_iter().for_each(Running::kill);
+    let name = node.path(&format!("{HOST}/etc/openvswitch/system-id.conf"));
+    fs::write(name, "another\n").unwrap();
+    let running = start(&pod);
+    assert_eq!(node.vsctl("list-br").trim(), "br-kept");
+    assert_eq!(node.vsctl(id).trim(), "node-a");
+
+    // A machine with a name of its own, and no database.
+    running.into_iter().for_each(Running::kill);
+    node.run("rm", "/var/lib/openvswitch/conf.db");
+    let running = start(&pod);
+    assert_eq!(node.vsctl("list-br").trim(), "");
+    assert_eq!(node.vsctl(id).trim(), "another");
+
+    // Beside the machine's own Open vSwitch it does not start.
+    let second = pod.start("database").fail();
+    assert!(
+        second.contains("ovsdb-server.pid: pidfile check failed"),
+        "{second}"
+    );
+    assert!(
+        running[0]
+            .run("ovs-appctl --timeout=10 -t ovsdb-server version")
+            .contains("3.")
+    );
 }

@@ -134,7 +134,33 @@ fn id(object: &Value) -> (String, String) {
 fn merged<T: DeepMerge + DeserializeOwned + Serialize>(base: &Value, patch: &Value) -> Value {
     let mut object: T = exact(base);
     object.merge_from(exact(patch));
-    serde_json::to_value(object).unwrap()
+    let mut merged = serde_json::to_value(object).unwrap();
+    order(&mut merged, patch);
+    merged
+}
+
+/// Puts what a patch names to the front of its list, as kustomize does: a variable that is made of
+/// others needs them before it.
+fn order(merged: &mut Value, patch: &Value) {
+    match (merged, patch) {
+        (Value::Object(merged), Value::Object(patch)) => {
+            for (field, value) in merged {
+                patch.get(field).into_iter().for_each(|it| order(value, it));
+            }
+        }
+        (Value::Array(merged), Value::Array(patch)) => {
+            let key = |it: &Value| it.get("mountPath").or(it.get("name")).cloned();
+            let keys: Vec<_> = patch.iter().map(key).collect();
+            let place = |it: &Value| keys.iter().position(|other| *other == key(it));
+            merged.sort_by_key(|it| place(it).unwrap_or(keys.len()));
+            for value in merged {
+                place(value)
+                    .into_iter()
+                    .for_each(|it| order(value, &patch[it]));
+            }
+        }
+        _ => {}
+    }
 }
 
 /// An object of Kubernetes' type, of which every field that is written is one that the type has.

@@ -3,15 +3,20 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
 
-use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, StatefulSet};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, ServiceAccount};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
+use podwire_tests::process::finish;
 use serde_json::Value;
 
-use super::render::{kustomization, manifests, of_kind, render};
+use super::render::{exact, kustomization, manifests, of_kind, parsed, render};
 
 /// Each directory of deploy/ with a kustomization, by its path there.
-fn sets() -> BTreeMap<String, Vec<Value>> {
+pub(super) fn sets() -> BTreeMap<String, Vec<Value>> {
     let deploy = manifests().join("..").canonicalize().unwrap();
     let mut found = BTreeMap::new();
     let mut directories = vec![deploy.clone()];
@@ -80,6 +85,118 @@ fn all_objects_of_one_name_have_one_content_unless_an_overlay_patches_them() {
             }
         }
     }
+}
+
+#[test]
+fn every_field_of_every_set_is_one_that_kubernetes_knows() {
+    for (set, objects) in sets() {
+        for object in objects {
+            match object["kind"].as_str().unwrap() {
+                "Namespace" => drop(exact::<Namespace>(&object)),
+                "ServiceAccount" => drop(exact::<ServiceAccount>(&object)),
+                "ConfigMap" => drop(exact::<ConfigMap>(&object)),
+                "ClusterRole" => drop(exact::<ClusterRole>(&object)),
+                "ClusterRoleBinding" => drop(exact::<ClusterRoleBinding>(&object)),
+                "Role" => drop(exact::<Role>(&object)),
+                "RoleBinding" => drop(exact::<RoleBinding>(&object)),
+                "DaemonSet" => drop(exact::<DaemonSet>(&object)),
+                "Deployment" => drop(exact::<Deployment>(&object)),
+                "StatefulSet" => drop(exact::<StatefulSet>(&object)),
+                "PodDisruptionBudget" => drop(exact::<PodDisruptionBudget>(&object)),
+                // Another test has the first two, and Kubernetes no type of the last.
+                "ValidatingAdmissionPolicy"
+                | "ValidatingAdmissionPolicyBinding"
+                | "NetworkAttachmentDefinition" => {}
+                other => panic!("{set}: {other}"),
+            }
+        }
+    }
+}
+
+/// What the databases and the chassis need of a cluster that has no network yet.
+#[test]
+fn what_makes_the_network_needs_none() {
+    for set in ["cluster/overlays/ovn", "cluster/overlays/ovn-one"] {
+        let objects = render(&manifests().join("..").join(set));
+        for object in objects {
+            let (spec, name) = (&object["spec"], &object["metadata"]["name"]);
+            let pod = &spec["template"]["spec"];
+            if pod.is_null() {
+                continue;
+            }
+            assert_eq!(pod["hostNetwork"], true, "{name}");
+            let class = pod["priorityClassName"].as_str().unwrap();
+            let expected = match object["kind"] == "DaemonSet" {
+                true => "system-node-critical",
+                false => "system-cluster-critical",
+            };
+            assert_eq!(class, expected, "{name}");
+            let containers = pod["containers"].as_array().unwrap();
+            for container in containers {
+                let mut before = Vec::new();
+                for variable in container["env"].as_array().into_iter().flatten() {
+                    let value = variable["value"].as_str().unwrap_or_default();
+                    for other in value.split("$(").skip(1) {
+                        let other = other.split_once(')').unwrap().0;
+                        assert!(before.contains(&other), "{name}: {value}");
+                    }
+                    before.push(variable["name"].as_str().unwrap());
+                }
+                let requests = &container["resources"]["requests"];
+                assert!(requests["cpu"].is_string() && requests["memory"].is_string());
+                for probe in ["livenessProbe", "readinessProbe"] {
+                    let probe = &container[probe];
+                    let is_command = probe["exec"].is_object();
+                    let deadline = probe["timeoutSeconds"].as_i64();
+                    assert!(!is_command || deadline > Some(1), "{name}: {probe}");
+                }
+            }
+            if object["kind"] != "StatefulSet" {
+                continue;
+            }
+            let labels = &spec["selector"]["matchLabels"];
+            let apart = &pod["affinity"]["podAntiAffinity"];
+            let apart = &apart["requiredDuringSchedulingIgnoredDuringExecution"][0];
+            assert_eq!(apart["topologyKey"], "kubernetes.io/hostname");
+            assert_eq!(&apart["labelSelector"]["matchLabels"], labels);
+            assert_eq!(spec["podManagementPolicy"], "Parallel");
+        }
+    }
+}
+
+/// The renderer of these tests and kubectl's, on what has components, patches and generators.
+#[test]
+fn kubectl_renders_what_the_tests_render() {
+    let mut checked = 0;
+    for name in sets().keys() {
+        let directory = manifests().join("..").join(name);
+        let set = kustomization(&directory);
+        let needs = ["components", "patches", "configMapGenerator"];
+        if needs.iter().all(|it| set[it].is_null()) {
+            continue;
+        }
+        let mut command = Command::new("kubectl");
+        command.arg("kustomize").arg(&directory);
+        let Ok(run) = finish(command, b"", Duration::from_secs(60)) else {
+            eprintln!("not run: there is no kubectl");
+            return;
+        };
+        let text = run.success("kubectl kustomize");
+        let sorted = |objects: Vec<Value>| {
+            let named = objects.into_iter().map(|it| (identity(&it), it));
+            named.collect::<BTreeMap<_, _>>()
+        };
+        let (theirs, mut ours) = (
+            sorted(parsed(&text, &directory)),
+            sorted(render(&directory)),
+        );
+        for (object, theirs) in theirs {
+            assert_eq!(Some(theirs), ours.remove(&object), "{name}: {object}");
+        }
+        assert!(ours.is_empty(), "{name}: {ours:?}");
+        checked += 1;
+    }
+    assert!(checked >= 8, "{checked}");
 }
 
 #[test]
