@@ -18,6 +18,7 @@ use super::render::{manifests, parsed, render};
 const NORTHBOUND: &str = "podwire-ovn-northbound";
 const SOUTHBOUND: &str = "podwire-ovn-southbound";
 const CONTROLLER: &str = "podwire-ovn-controller";
+const NAMES: [&str; 3] = ["node-a", "node-b", "node-c"];
 
 /// The image's root, as deploy/image/build makes it.
 fn image() -> tempfile::TempDir {
@@ -36,6 +37,8 @@ fn objects(overlay: &str, keys: &Keys, members: &[String]) -> Vec<Value> {
     let mut objects = render(&deploy.join("cluster/overlays").join(overlay));
     let is_settings = |it: &&mut Value| it["metadata"]["name"] == "podwire-ovn";
     let settings = objects.iter_mut().find(is_settings).unwrap();
+    // These databases are small.
+    settings["data"]["OVN_ELECTION_TIMER"] = "1000".into();
     for (number, member) in members.iter().enumerate() {
         settings["data"][format!("OVN_MEMBER_{number}")] = member.as_str().into();
     }
@@ -149,11 +152,10 @@ fn one_member_of_each_database_serves_ovn_northd_a_chassis_and_the_controllers()
 #[test]
 fn three_members_make_a_cluster_outlive_each_of_them_and_take_back_one_without_its_disk() {
     let central = Central::without_databases();
-    let names = ["node-a", "node-b", "node-c"];
     let nodes = [1, 2, 3]
-        .map(|number: u8| central.node_without_controller(names[usize::from(number) - 1], number));
+        .map(|number: u8| central.node_without_controller(NAMES[usize::from(number) - 1], number));
     let addresses: Vec<_> = nodes.iter().map(|it| it.tunnel_address()).collect();
-    let keys = Keys::make_for(&addresses.join(","), &names);
+    let keys = Keys::make_for(&addresses.join(","), &NAMES);
     let objects = objects("ovn", &keys, &addresses);
     let image = image();
     let hosts = nodes.each_ref().map(|node| host(node, &image));
@@ -176,12 +178,8 @@ fn three_members_make_a_cluster_outlive_each_of_them_and_take_back_one_without_i
         prepared.succeed();
         nb.push(serve(&northbound[1 + place]));
     }
-    let prepared = southbound.each_ref().map(|it| it.start("prepare"));
-    prepared[0].succeed();
-    let leading = serve(&southbound[0]);
-    prepared[1..].iter().for_each(Running::succeed);
-    let rest = southbound[1..].iter().map(serve);
-    let mut sb: Vec<_> = std::iter::once(leading).chain(rest).collect();
+    let (leading, mut sb) = first_start(&southbound);
+    sb.insert(0, leading);
 
     let remotes: Vec<_> = addresses
         .iter()
@@ -190,7 +188,7 @@ fn three_members_make_a_cluster_outlive_each_of_them_and_take_back_one_without_i
     let _chassis = [0, 1, 2].map(|place| {
         introduce(&nodes[place], &remotes.join(","));
         let chassis = start(&PodOn::new(&hosts[place], &objects, CONTROLLER));
-        let name = names[place];
+        let name = NAMES[place];
         sb[place][0].run(&format!(
             "ovn-sbctl --no-leader-only --timeout=60 wait-until chassis {name}"
         ));
@@ -272,19 +270,19 @@ fn start_keys(host: &Host<'_>, objects: &[Value]) {
         .succeed();
 }
 
-/// Creates a database's file by this OVN's schema as an older release might have had it.
-fn create_older(node: &TestNode, schema: &str, file: &str) {
+/// Creates a database's file by this machine's schema as another release might have it.
+fn create_other(node: &TestNode, version: &str, schema: &str, file: &str) {
     let text = fs::read_to_string(schema).unwrap();
-    let mut older: Value = serde_json::from_str(&text).unwrap();
-    older["version"] = "1.0.0".into();
-    fs::write(node.path("/run/older"), older.to_string()).unwrap();
+    let mut other: Value = serde_json::from_str(&text).unwrap();
+    other["version"] = version.into();
+    fs::write(node.path("/run/other"), other.to_string()).unwrap();
     let directory = Path::new(file).parent().unwrap();
     fs::create_dir_all(node.path(directory.to_str().unwrap())).unwrap();
-    node.run("ovsdb-tool", format!("create {file} /run/older"));
+    node.run("ovsdb-tool", format!("create {file} /run/other"));
 }
 
 #[test]
-fn a_database_of_an_older_ovn_gets_the_schema_of_the_image() {
+fn a_database_of_an_older_ovn_gets_the_schema_of_the_image_and_one_of_a_newer_keeps_its() {
     let node = TestNode::new();
     node.run("ip", "link set lo up");
     let address = "192.0.2.7".to_owned();
@@ -297,16 +295,99 @@ fn a_database_of_an_older_ovn_gets_the_schema_of_the_image() {
         address,
         image: image.path(),
     };
-    let schema = "/usr/share/ovn/ovn-nb.ovsschema";
-    create_older(&node, schema, "/var/lib/podwire/ovn/ovnnb_db.db");
-    let northbound = start(&PodOn::new(&host, &objects, NORTHBOUND));
-    let version = node.run("ovsdb-tool", format!("schema-version {schema}"));
-    let version = version.trim();
-    let text = format!("OVN_Northbound has the schema of this OVN, {version}");
-    northbound[0].await_log(&text);
-    let socket = "unix:/run/ovn/ovnnb_db.sock";
-    let served = northbound[0].run(&format!("ovsdb-client get-schema-version {socket}"));
-    assert_eq!(served, version);
+    let (schema, file) = (
+        "/usr/share/ovn/ovn-nb.ovsschema",
+        "/var/lib/podwire/ovn/ovnnb_db.db",
+    );
+    let own = node.run("ovsdb-tool", format!("schema-version {schema}"));
+    let own = own.trim();
+    for (version, after, told) in [
+        ("1.0.0", own, "has the schema of this OVN"),
+        ("99.0.0", "99.0.0", "has the schema of a newer OVN, 99.0.0"),
+    ] {
+        create_other(&node, version, schema, file);
+        let northbound = start(&PodOn::new(&host, &objects, NORTHBOUND));
+        northbound[0].await_log(&format!("OVN_Northbound {told}"));
+        let ask = "ovsdb-client get-schema-version unix:/run/ovn/ovnnb_db.sock OVN_Northbound";
+        assert_eq!(northbound[0].run(ask), after);
+        northbound.into_iter().for_each(Running::kill);
+        node.run("rm", file);
+    }
+}
+
+/// By IPv6, and one of the two databases.
+#[test]
+fn three_members_make_a_cluster_by_ipv6_and_take_back_one_without_its_disk() {
+    let central = Central::without_databases();
+    let nodes =
+        [1, 2, 3].map(|number: u8| central.bare_node(NAMES[usize::from(number) - 1], number));
+    let addresses: Vec<_> = nodes.iter().map(|it| it.underlay_ipv6()).collect();
+    let keys = Keys::make_for(&addresses.join(","), &[]);
+    let members: Vec<_> = addresses.iter().map(|it| format!("[{it}]")).collect();
+    let objects = objects("ovn", &keys, &members);
+    let image = image();
+    let hosts = nodes.each_ref().map(|node| Host {
+        address: node.underlay_ipv6(),
+        ..host(node, &image)
+    });
+    let pods = hosts
+        .each_ref()
+        .map(|it| PodOn::new(it, &objects, NORTHBOUND));
+    let (first, mut others) = first_start(&pods);
+    first[0].run("ovn-nbctl --no-leader-only --timeout=60 ls-add kept");
+    let place = format!(" at ssl:{}:6643)", members[2]);
+    assert!(status(&first[0]).contains(&place), "{}", status(&first[0]));
+    others.remove(1).into_iter().for_each(Running::kill);
+    nodes[2].run("rm", ["-r", "/var/lib/podwire/ovn"]);
+    let again = start(&PodOn::new(&hosts[2], &objects, NORTHBOUND));
+    again[0].await_log("which this member was before, is no member any more");
+    let servers = status(&again[0]).matches(&place).count();
+    assert_eq!(servers, 1, "{}", status(&again[0]));
+
+    // Two lose their disks at the same time, and by hand the third makes a cluster with the first.
+    let all = others.into_iter().chain([first, again]);
+    all.flatten().for_each(Running::kill);
+    let directory = "/var/lib/podwire/ovn";
+    let (left, copy) = (
+        format!("{directory}/ovnnb_db.db"),
+        format!("{directory}/copy"),
+    );
+    nodes[2].run("ovsdb-tool", format!("cluster-to-standalone {copy} {left}"));
+    nodes[2].run("mv", format!("{copy} {left}"));
+    let wrong = pods[2].start("prepare");
+    nodes[1].run("rm", ["-r", directory]);
+    nodes[0].run("rm", ["-r", directory]);
+    let pods = hosts
+        .each_ref()
+        .map(|it| PodOn::new(it, &objects, NORTHBOUND));
+    let saved = fs::read(nodes[2].path(&left)).unwrap();
+    fs::write(nodes[0].path(&left), saved).unwrap();
+    let (first, others) = {
+        let prepared = [0, 1].map(|place| pods[place].start("prepare"));
+        prepared[0].succeed();
+        let first = serve(&pods[0]);
+        let told = wrong.fail();
+        assert!(
+            told.contains("ovnnb_db.db is no member's, but ssl:"),
+            "{told}"
+        );
+        nodes[2].run("rm", &*left);
+        prepared[1].succeed();
+        (first, [start(&pods[2]), serve(&pods[1])])
+    };
+    let kept = "ovn-nbctl --no-leader-only --timeout=60 --bare --columns=name list logical_switch";
+    for member in others.iter().chain([&first]) {
+        assert_eq!(member[0].run(kept), "kept");
+    }
+}
+
+/// The containers of three members that have never run, or whose first has a database.
+fn first_start<'h>(pods: &[PodOn<'h>; 3]) -> (Vec<Running<'h>>, Vec<Vec<Running<'h>>>) {
+    let prepared = pods.each_ref().map(|it| it.start("prepare"));
+    prepared[0].succeed();
+    let first = serve(&pods[0]);
+    prepared[1..].iter().for_each(Running::succeed);
+    (first, pods[1..].iter().map(serve).collect())
 }
 
 #[test]
@@ -323,7 +404,7 @@ fn open_vswitch_in_pods_keeps_its_rows_and_takes_the_machines_name_for_its_chass
         image: image.path(),
     };
     let schema = "/usr/share/openvswitch/vswitch.ovsschema";
-    create_older(&node, schema, "/var/lib/openvswitch/conf.db");
+    create_other(&node, "1.0.0", schema, "/var/lib/openvswitch/conf.db");
     let pod = PodOn::new(&host, &objects, "podwire-openvswitch");
     let running = start(&pod);
     let id = "--bare get open_vswitch . external_ids:system-id";
