@@ -167,7 +167,7 @@ kubernetes: root ## Kubernetes 1.20 of Debian's source package in target/kuberne
 
 .PHONY: test-cluster
 test-cluster: root image kubernetes ## podwire in a real Kubernetes: pods by a Deployment, restarts, a rollout, a drain, rights by the audit log, and off again
-	@.ci/test-cluster target/kubernetes target/image/podwire-$(VERSION)-*.oci.tar target/image/podwire-controller-$(VERSION)-*.oci.tar
+	@.ci/test-cluster target/kubernetes target/image/podwire-$(VERSION)-*.oci.tar target/image/podwire-controller-$(VERSION)-*.oci.tar target/image/podwire-ovn-$(VERSION)-*.oci.tar
 	@$(MAKE) --no-print-directory demo-cluster
 
 E2E_PACKAGES := $(CLUSTER_PACKAGES) bind9-dnsutils curl ethtool iperf iptables netcat-openbsd procps python3 wget
