@@ -131,20 +131,27 @@ fn one_member_of_each_database_serves_ovn_northd_a_chassis_and_the_controllers()
     let after = southbound[0].run("ovn-sbctl get chassis node-a _uuid");
     assert_eq!(before, after);
 
-    // The controllers' way, and nobody else's.
-    let list = |place: &str| {
+    // The controllers' way is nobody else's, and a chassis writes what is its own.
+    let sbctl = |place: &str, port: u16, line: &str| {
         let [key, certificate, ca] = keys.of(place);
         let mut command = Command::new("ovn-sbctl");
         command
             .args(["--timeout=10", "--no-leader-only"])
-            .arg(format!("--db=ssl:{address}:16642"))
+            .arg(format!("--db=ssl:{address}:{port}"))
             .args(["-p", &key, "-c", &certificate, "-C", &ca])
-            .args(["--bare", "--columns=name", "list", "chassis"]);
+            .args(line.split(' '));
         let run = || finish(command, b"", Duration::from_secs(30));
         central.machine().place().run(run).unwrap()
     };
-    assert_eq!(list("controller").success("ovn-sbctl").trim(), "node-a");
-    assert!(!list("chassis/node-a").status.success());
+    let list = "--bare --columns=name list chassis";
+    for (place, port) in [("controller", 16642), ("chassis/node-a", 6642)] {
+        assert_eq!(sbctl(place, port, list).success(place).trim(), "node-a");
+    }
+    for (place, port) in [("controller", 6642), ("chassis/node-a", 16642)] {
+        assert!(!sbctl(place, port, list).status.success(), "{place}");
+    }
+    let other = sbctl("chassis/node-a", 6642, "create chassis name=node-b");
+    assert!(other.stderr.contains("RBAC rules"), "{}", other.stderr);
 }
 
 /// Members of both databases on three nodes, and an ovn-controller on each: all by TLS, from
