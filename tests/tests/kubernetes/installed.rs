@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::image::HOST;
 use super::pods::{Host, PodOn, Running};
-use super::render::{manifests, parsed, render};
+use super::render::{manifests, parsed, whole};
 
 const NORTHBOUND: &str = "podwire-ovn-northbound";
 const SOUTHBOUND: &str = "podwire-ovn-southbound";
@@ -31,10 +31,10 @@ fn image() -> tempfile::TempDir {
     root
 }
 
-/// What an overlay of deploy/cluster has, with the keys' Secrets, for databases on these machines.
+/// What [`whole`] renders, with the keys' Secrets, for databases on these machines.
 fn objects(overlay: &str, keys: &Keys, members: &[String]) -> Vec<Value> {
     let deploy = manifests().join("..");
-    let mut objects = render(&deploy.join("cluster/overlays").join(overlay));
+    let mut objects = whole(overlay);
     let is_settings = |it: &&mut Value| it["metadata"]["name"] == "podwire-ovn";
     let settings = objects.iter_mut().find(is_settings).unwrap();
     // These databases are small.
@@ -112,7 +112,7 @@ fn one_member_of_each_database_serves_ovn_northd_a_chassis_and_the_controllers()
     let node = central.node_without_controller("node-a", 1);
     let address = node.tunnel_address();
     let keys = Keys::make_for(&address, &["node-a"]);
-    let objects = objects("ovn-one", &keys, &[address.clone()]);
+    let objects = objects("ovn-one+ipv4", &keys, std::slice::from_ref(&address));
     let image = image();
     let host = host(&node, &image);
     let [northbound, southbound] =
@@ -402,7 +402,7 @@ fn open_vswitch_in_pods_keeps_its_rows_and_takes_the_machines_name_for_its_chass
     let node = TestNode::new();
     // As systemd has it; the fixture's own is private.
     node.run("mount", "--make-rshared /run");
-    let objects = render(&manifests().join("../cluster/overlays/plain"));
+    let objects = whole("plain");
     let image = image();
     let host = Host {
         node: &node,

@@ -83,6 +83,17 @@ pub(super) fn render(directory: &Path) -> Vec<Value> {
     objects
 }
 
+/// An overlay of deploy/cluster with components, such as `ovn-one+ipv4`.
+pub(super) fn whole(name: &str) -> Vec<Value> {
+    let cluster = manifests().join("../cluster");
+    let mut parts = name.split('+');
+    let mut objects = render(&cluster.join("overlays").join(parts.next().unwrap()));
+    for component in parts {
+        accumulate(&cluster.join("components").join(component), &mut objects);
+    }
+    objects
+}
+
 fn accumulate(directory: &Path, objects: &mut Vec<Value>) {
     let this: Kustomization = serde_json::from_value(kustomization(directory)).unwrap();
     for resource in &this.resources {

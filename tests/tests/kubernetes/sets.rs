@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBind
 use podwire_tests::process::finish;
 use serde_json::Value;
 
-use super::render::{exact, kustomization, manifests, of_kind, parsed, render};
+use super::render::{config, exact, kustomization, manifests, of_kind, parsed, render, whole};
 
 /// Each directory of deploy/ with a kustomization, by its path there.
 pub(super) fn sets() -> BTreeMap<String, Vec<Value>> {
@@ -37,7 +37,29 @@ pub(super) fn sets() -> BTreeMap<String, Vec<Value>> {
     found.remove("kubernetes/base").unwrap();
     found.remove("cluster/base").unwrap();
     assert!(found.len() >= 8, "{:?}", found.keys());
+    // Each component that is no part of an overlay, on top of one.
+    for entry in fs::read_dir(deploy.join("cluster/components")).unwrap() {
+        let component = entry.unwrap().file_name().into_string().unwrap();
+        if !["one-member", "openvswitch"].contains(&&*component) {
+            let name = format!("ovn-one+{component}");
+            found.insert(format!("cluster/overlays/{name}"), whole(&name));
+        }
+    }
     found
+}
+
+/// The directory of a set, or a new one with a kustomization that makes it.
+fn directory_of(set: &str, new: &Path) -> PathBuf {
+    let deploy = manifests().join("..");
+    let Some((overlay, component)) = set.split_once('+') else {
+        return deploy.join(set);
+    };
+    let text = format!(
+        "resources: [../../deploy/{overlay}]\n\
+         components: [../../deploy/cluster/components/{component}]\n"
+    );
+    fs::write(new.join("kustomization.yaml"), text).unwrap();
+    new.to_owned()
 }
 
 /// What Kubernetes tells objects apart by.
@@ -168,8 +190,9 @@ fn what_makes_the_network_needs_none() {
 #[test]
 fn kubectl_renders_what_the_tests_render() {
     let mut checked = 0;
-    for name in sets().keys() {
-        let directory = manifests().join("..").join(name);
+    for (name, ours) in sets() {
+        let new = tempfile::tempdir_in(manifests().join("../../target")).unwrap();
+        let directory = directory_of(&name, new.path());
         let set = kustomization(&directory);
         let needs = ["components", "patches", "configMapGenerator"];
         if needs.iter().all(|it| set[it].is_null()) {
@@ -186,10 +209,7 @@ fn kubectl_renders_what_the_tests_render() {
             let named = objects.into_iter().map(|it| (identity(&it), it));
             named.collect::<BTreeMap<_, _>>()
         };
-        let (theirs, mut ours) = (
-            sorted(parsed(&text, &directory)),
-            sorted(render(&directory)),
-        );
+        let (theirs, mut ours) = (sorted(parsed(&text, &directory)), sorted(ours));
         for (object, theirs) in theirs {
             assert_eq!(Some(theirs), ours.remove(&object), "{name}: {object}");
         }
@@ -235,6 +255,27 @@ fn a_rollout_of_the_controller_and_a_drain_need_no_third_node() {
     assert_eq!(budget.selector.as_ref(), Some(&spec.selector));
     let most = serde_json::to_value(&budget.max_unavailable).unwrap();
     assert_eq!(most, 1, "one of two may go");
+}
+
+/// Each family alone has the other one nowhere in its networks, and listens where it can.
+#[test]
+fn a_family_alone_is_alone_in_all_parts() {
+    for (set, separator, listen) in [("ipv4", '.', "0.0.0.0"), ("ipv6", ':', "[::]")] {
+        let objects = whole(&format!("ovn-one+{set}"));
+        let networks = [
+            ("podwire-controller", "PODWIRE_CLUSTER_SUBNETS"),
+            ("podwire-node", "PODWIRE_CLUSTER_SUBNETS"),
+            ("podwire-node", "PODWIRE_SERVICE_CIDRS"),
+        ];
+        for (name, key) in networks {
+            let value = &config(&objects, name)[key];
+            assert!(!value.contains(','), "{set}: {name}: {key}: {value}");
+            assert!(value.contains(separator), "{set}: {name}: {key}: {value}");
+        }
+        assert_eq!(config(&objects, "podwire-ovn")["OVN_LISTEN"], listen);
+        let metrics = &config(&objects, "podwire-controller")["PODWIRE_METRICS_ADDRESS"];
+        assert_eq!(metrics, &format!("{listen}:9413"));
+    }
 }
 
 /// Those without a patch: kubectl up to 1.20 knows only resources that are files of the same
