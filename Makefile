@@ -169,7 +169,7 @@ kubernetes: root ## Kubernetes 1.20 of Debian's source package in target/kuberne
 
 .PHONY: test-cluster
 test-cluster: root image kubernetes ## podwire in a real Kubernetes: pods by a Deployment, restarts, a rollout, a drain, rights by the audit log, and off again
-	@.ci/test-cluster target/kubernetes target/image/podwire-$(VERSION)-*.oci.tar target/image/podwire-controller-$(VERSION)-*.oci.tar
+	@.ci/test-cluster target/kubernetes target/image/podwire-$(VERSION)-*.oci.tar target/image/podwire-controller-$(VERSION)-*.oci.tar target/image/podwire-ovn-$(VERSION)-*.oci.tar
 	@$(MAKE) --no-print-directory demo-cluster
 
 E2E_PACKAGES := $(CLUSTER_PACKAGES) bind9-dnsutils curl ethtool iperf iptables netcat-openbsd procps python3 wget
@@ -383,10 +383,11 @@ rpm: release ## the same as an RPM
 	@deploy/rpm/build $(RELEASE_BIN) $(RELEASE_PLUGIN) $(VERSION) $(PACKAGES)
 
 .PHONY: image
-image: release release-controller ## the DaemonSet's image and the controller's as OCI archives in target/image, with bills of materials
-	@.ci/packages nftables ovn-common ca-certificates jq binutils
+image: release release-controller ## the images of the DaemonSet, of the controller and of OVN as OCI archives in target/image, with bills of materials
+	@.ci/packages nftables ovn-common ovn-central ovn-host openvswitch-switch busybox-static ca-certificates jq binutils
 	@CARGO=$(CARGO) deploy/image/build $(RELEASE_BIN) $(RELEASE_PLUGIN) $(VERSION) target/image
 	@CARGO=$(CARGO) deploy/image/build $(RELEASE_CONTROLLER) "" $(VERSION) target/image
+	@deploy/image/build ovn "" $(VERSION) target/image
 
 # KEY= a key of gpg, or its default one.
 .PHONY: sign

@@ -80,6 +80,8 @@ impl Kubernetes {
             .args([
                 "--etcd-servers=http://127.0.0.1:2379",
                 "--authorization-mode=RBAC",
+                // As every cluster has it: network plugins need it.
+                "--allow-privileged",
                 // Nobody makes the accounts of namespaces: that is kube-controller-manager's.
                 "--disable-admission-plugins=ServiceAccount",
                 "--token-auth-file=/run/kubernetes/tokens",

@@ -352,7 +352,10 @@ impl TestNode {
     }
 
     /// Starts a daemon, and waits for nothing.
-    pub(crate) fn start_bare(&self, command: &Command, name: &str) -> Result<Daemon, Failure> {
+    ///
+    /// # Errors
+    /// It can't be started.
+    pub fn start_bare(&self, command: &Command, name: &str) -> Result<Daemon, Failure> {
         let log = self.path(&format!("/run/log/{name}.log"));
         Daemon::start(&self.keeper, command, &log)
     }

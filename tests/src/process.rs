@@ -204,7 +204,10 @@ impl Daemon {
     }
 
     /// Waits for the end.
-    pub(crate) fn await_end(&self, limit: Duration) -> Result<ExitStatus, Failure> {
+    ///
+    /// # Errors
+    /// It runs on.
+    pub fn await_end(&self, limit: Duration) -> Result<ExitStatus, Failure> {
         self.await_end_after(&format!("the end of {}", self.name), limit)
     }
 

@@ -2,7 +2,7 @@
 //! of `podwire-controller keys`, OVN's access control for chassis, and the controllers' own way
 //! into the southbound database.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::{CENTRAL_ADDRESS, Central, NORTHBOUND, RUN_DIR, SOUTHBOUND};
@@ -41,11 +41,17 @@ impl Keys {
     /// Keys for the central machine, and for nodes whose chassis has their name.
     #[track_caller]
     pub fn make(nodes: &[&str]) -> Keys {
+        Keys::make_for(CENTRAL_ADDRESS, nodes)
+    }
+
+    /// The same, for databases at these addresses, separated by commas.
+    #[track_caller]
+    pub fn make_for(servers: &str, nodes: &[&str]) -> Keys {
         let directory = std::env::temp_dir().join(format!("podwire-keys.{}", crate::hex(16)));
         let keys = Keys { directory };
         let nodes = nodes.iter().map(|node| format!(" --chassis {node}={node}"));
         let nodes: String = nodes.collect();
-        keys.run(&format!("--server {CENTRAL_ADDRESS}{nodes}"))
+        keys.run(&format!("--server {servers}{nodes}"))
             .success("podwire-controller keys");
         keys
     }
@@ -59,6 +65,11 @@ impl Keys {
             .arg(&self.directory)
             .args(arguments.words());
         finish(command, b"", DAEMON_LIMIT).or_fail()
+    }
+
+    /// The directory.
+    pub fn directory(&self) -> &Path {
+        &self.directory
     }
 
     /// Private key, certificate and CA certificate of `controller`, `chassis/node-a` and so on.

@@ -59,6 +59,12 @@ impl<'node> Image<'node> {
         image
     }
 
+    /// The container of this name.
+    pub(super) fn container(&self, name: &str) -> &Container {
+        let mut containers = self.pod.containers.iter();
+        containers.find(|it| it.name == name).unwrap()
+    }
+
     /// The image's root directory.
     fn fill(&self) {
         let rootfs = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/image/rootfs");

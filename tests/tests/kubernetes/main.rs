@@ -4,9 +4,12 @@
 //! of the manifest.
 
 mod image;
+mod installed;
 mod node_role;
+mod pods;
 mod render;
 mod rights;
+mod served;
 mod sets;
 
 use std::collections::BTreeSet;
@@ -338,7 +341,7 @@ fn init_step_agent_and_probes_work_with_the_mounts_of_the_manifest_and_without_a
     let plugin = format!("{HOST}/opt/cni/bin/podwire-cni");
     assert!(node.path(&plugin).exists());
 
-    let container = &image.pod.containers[0];
+    let container = image.container("agent");
     let probes = [&container.liveness_probe, &container.readiness_probe].map(|probe| {
         probe
             .as_ref()
@@ -410,7 +413,7 @@ fn the_daemonset_that_uninstalls_takes_configuration_ports_and_plugin_off_the_no
     node.run("mount", "--make-rshared /run");
     let mut image = Image::new(&node, "plain");
     image.run(&image.program("init", &image.pod.init_containers.as_ref().unwrap()[0]));
-    let start = image.program("agent", &image.pod.containers[0]);
+    let start = image.program("agent", image.container("agent"));
     let options = AgentOptions {
         environment: image.environment.clone(),
         ..AgentOptions::default()

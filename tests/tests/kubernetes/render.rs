@@ -5,11 +5,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use k8s_openapi::DeepMerge;
-use k8s_openapi::api::apps::v1::DaemonSet;
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, StatefulSet};
 use k8s_openapi::api::core::v1::{ConfigMap, PodSpec};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// Of kustomize what the overlays use, and no more.
 #[derive(Deserialize)]
@@ -18,9 +18,30 @@ use serde_json::Value;
 struct Kustomization {
     api_version: String,
     kind: String,
+    #[serde(default)]
     resources: Vec<String>,
     #[serde(default)]
+    components: Vec<String>,
+    #[serde(default)]
     patches: Vec<Patch>,
+    #[serde(default)]
+    config_map_generator: Vec<Generator>,
+    generator_options: Option<GeneratorOptions>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Generator {
+    name: String,
+    namespace: String,
+    files: Vec<String>,
+}
+
+/// Names stay as they are written.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+struct GeneratorOptions {
+    disable_name_suffix_hash: bool,
 }
 
 #[derive(Deserialize)]
@@ -34,7 +55,11 @@ pub(super) fn manifests() -> PathBuf {
 }
 
 fn documents(path: &Path) -> Vec<Value> {
-    let text = fs::read_to_string(path).unwrap();
+    parsed(&fs::read_to_string(path).unwrap(), path)
+}
+
+/// The documents of a text of YAML.
+pub(super) fn parsed(text: &str, path: &Path) -> Vec<Value> {
     let documents = text.split("\n---\n");
     documents
         .map(|text| {
@@ -44,19 +69,56 @@ fn documents(path: &Path) -> Vec<Value> {
         .collect()
 }
 
-/// As `kubectl kustomize` renders a directory: its resources, and the patches merged by Kubernetes'
-/// own rules.
-pub(super) fn render(directory: &Path) -> Vec<Value> {
+/// A directory's kustomization.
+pub(super) fn kustomization(directory: &Path) -> Value {
     let text = fs::read_to_string(directory.join("kustomization.yaml")).unwrap();
-    let this: Kustomization = serde_saphyr::from_str(&text).unwrap();
+    serde_saphyr::from_str(&text).unwrap()
+}
+
+/// As `kubectl kustomize` renders a directory: its resources, its components, and the patches
+/// merged by Kubernetes' own rules.
+pub(super) fn render(directory: &Path) -> Vec<Value> {
     let mut objects = Vec::new();
+    accumulate(directory, &mut objects);
+    objects
+}
+
+/// An overlay of deploy/cluster with components, such as `ovn-one+ipv4`.
+pub(super) fn whole(name: &str) -> Vec<Value> {
+    let cluster = manifests().join("../cluster");
+    let mut parts = name.split('+');
+    let mut objects = render(&cluster.join("overlays").join(parts.next().unwrap()));
+    for component in parts {
+        accumulate(&cluster.join("components").join(component), &mut objects);
+    }
+    objects
+}
+
+fn accumulate(directory: &Path, objects: &mut Vec<Value>) {
+    let this: Kustomization = serde_json::from_value(kustomization(directory)).unwrap();
     for resource in &this.resources {
         let path = directory.join(resource);
-        objects.extend(if path.is_dir() {
-            render(&path)
+        if path.is_dir() {
+            objects.extend(render(&path));
         } else {
-            documents(&path)
-        });
+            objects.extend(documents(&path));
+        }
+    }
+    for generator in &this.config_map_generator {
+        let options = this.generator_options.as_ref().unwrap();
+        assert!(options.disable_name_suffix_hash, "{}", generator.name);
+        let read = |file: &String| {
+            let text = fs::read_to_string(directory.join(file)).unwrap();
+            (file.clone(), text)
+        };
+        let data: BTreeMap<_, _> = generator.files.iter().map(read).collect();
+        objects.push(json!({
+            "apiVersion": "v1", "kind": "ConfigMap", "data": data,
+            "metadata": {"name": generator.name, "namespace": generator.namespace},
+        }));
+    }
+    for component in &this.components {
+        accumulate(&directory.join(component), objects);
     }
     for patch in &this.patches {
         for patch in documents(&directory.join(&patch.path)) {
@@ -64,12 +126,13 @@ pub(super) fn render(directory: &Path) -> Vec<Value> {
             let target = target.unwrap_or_else(|| panic!("nothing to patch: {patch}"));
             *target = match patch["kind"].as_str().unwrap() {
                 "DaemonSet" => merged::<DaemonSet>(target, &patch),
+                "Deployment" => merged::<Deployment>(target, &patch),
+                "StatefulSet" => merged::<StatefulSet>(target, &patch),
                 "ConfigMap" => merged::<ConfigMap>(target, &patch),
                 kind => panic!("no rule to merge a {kind}"),
             };
         }
     }
-    objects
 }
 
 fn id(object: &Value) -> (String, String) {
@@ -82,7 +145,33 @@ fn id(object: &Value) -> (String, String) {
 fn merged<T: DeepMerge + DeserializeOwned + Serialize>(base: &Value, patch: &Value) -> Value {
     let mut object: T = exact(base);
     object.merge_from(exact(patch));
-    serde_json::to_value(object).unwrap()
+    let mut merged = serde_json::to_value(object).unwrap();
+    order(&mut merged, patch);
+    merged
+}
+
+/// Puts what a patch names to the front of its list, as kustomize does: a variable that is made of
+/// others needs them before it.
+fn order(merged: &mut Value, patch: &Value) {
+    match (merged, patch) {
+        (Value::Object(merged), Value::Object(patch)) => {
+            for (field, value) in merged {
+                patch.get(field).into_iter().for_each(|it| order(value, it));
+            }
+        }
+        (Value::Array(merged), Value::Array(patch)) => {
+            let key = |it: &Value| it.get("mountPath").or(it.get("name")).cloned();
+            let keys: Vec<_> = patch.iter().map(key).collect();
+            let place = |it: &Value| keys.iter().position(|other| *other == key(it));
+            merged.sort_by_key(|it| place(it).unwrap_or(keys.len()));
+            for value in merged {
+                place(value)
+                    .into_iter()
+                    .for_each(|it| order(value, &patch[it]));
+            }
+        }
+        _ => {}
+    }
 }
 
 /// An object of Kubernetes' type, of which every field that is written is one that the type has.

@@ -2,20 +2,30 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
 
-use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, StatefulSet};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, ServiceAccount};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
+use podwire_tests::process::finish;
 use serde_json::Value;
 
-use super::render::{manifests, of_kind, render};
+use super::render::{config, exact, kustomization, manifests, of_kind, parsed, render, whole};
 
 /// Each directory of deploy/ with a kustomization, by its path there.
-fn sets() -> BTreeMap<String, Vec<Value>> {
+pub(super) fn sets() -> BTreeMap<String, Vec<Value>> {
     let deploy = manifests().join("..").canonicalize().unwrap();
     let mut found = BTreeMap::new();
     let mut directories = vec![deploy.clone()];
     while let Some(directory) = directories.pop() {
-        if directory.join("kustomization.yaml").exists() {
+        let is_set = |directory: &Path| {
+            directory.join("kustomization.yaml").exists()
+                && kustomization(directory)["kind"] == "Kustomization"
+        };
+        if is_set(&directory) {
             let name = directory.strip_prefix(&deploy).unwrap();
             found.insert(name.display().to_string(), render(&directory));
         }
@@ -23,10 +33,33 @@ fn sets() -> BTreeMap<String, Vec<Value>> {
         let entries = entries.map(|entry| entry.unwrap().path());
         directories.extend(entries.filter(|path| path.is_dir()));
     }
-    // The base is part of each overlay, and nobody applies it.
+    // A base is part of each overlay, and nobody applies it.
     found.remove("kubernetes/base").unwrap();
+    found.remove("cluster/base").unwrap();
     assert!(found.len() >= 8, "{:?}", found.keys());
+    // Each component that is no part of an overlay, on top of one.
+    for entry in fs::read_dir(deploy.join("cluster/components")).unwrap() {
+        let component = entry.unwrap().file_name().into_string().unwrap();
+        if !["one-member", "openvswitch"].contains(&&*component) {
+            let name = format!("ovn-one+{component}");
+            found.insert(format!("cluster/overlays/{name}"), whole(&name));
+        }
+    }
     found
+}
+
+/// The directory of a set, or a new one with a kustomization that makes it.
+fn directory_of(set: &str, new: &Path) -> PathBuf {
+    let deploy = manifests().join("..");
+    let Some((overlay, component)) = set.split_once('+') else {
+        return deploy.join(set);
+    };
+    let text = format!(
+        "resources: [../../deploy/{overlay}]\n\
+         components: [../../deploy/cluster/components/{component}]\n"
+    );
+    fs::write(new.join("kustomization.yaml"), text).unwrap();
+    new.to_owned()
 }
 
 /// What Kubernetes tells objects apart by.
@@ -39,7 +72,9 @@ fn identity(object: &Value) -> String {
 
 #[test]
 fn deleting_one_set_takes_nothing_from_another() {
-    let sets = sets();
+    let mut sets = sets();
+    // The whole network is made of all others.
+    sets.retain(|name, _| !name.starts_with("cluster/"));
     let is_overlay = |name: &str| name.starts_with("kubernetes/overlays/");
     let mut owners = BTreeMap::new();
     for (set, objects) in &sets {
@@ -57,6 +92,10 @@ fn all_objects_of_one_name_have_one_content_unless_an_overlay_patches_them() {
     let mut contents: BTreeMap<String, (String, Value)> = BTreeMap::new();
     for (set, objects) in sets() {
         for object in objects {
+            // A component's patches are its purpose.
+            if set.starts_with("cluster/") {
+                continue;
+            }
             let key = identity(&object);
             let kind = object["kind"].as_str().unwrap();
             if set.starts_with("kubernetes/overlays/") && matches!(kind, "DaemonSet" | "ConfigMap")
@@ -68,6 +107,130 @@ fn all_objects_of_one_name_have_one_content_unless_an_overlay_patches_them() {
             }
         }
     }
+}
+
+#[test]
+fn every_field_of_every_set_is_one_that_kubernetes_knows() {
+    for (set, objects) in sets() {
+        for object in objects {
+            match object["kind"].as_str().unwrap() {
+                "Namespace" => drop(exact::<Namespace>(&object)),
+                "ServiceAccount" => drop(exact::<ServiceAccount>(&object)),
+                "ConfigMap" => drop(exact::<ConfigMap>(&object)),
+                "ClusterRole" => drop(exact::<ClusterRole>(&object)),
+                "ClusterRoleBinding" => drop(exact::<ClusterRoleBinding>(&object)),
+                "Role" => drop(exact::<Role>(&object)),
+                "RoleBinding" => drop(exact::<RoleBinding>(&object)),
+                "DaemonSet" => drop(exact::<DaemonSet>(&object)),
+                "Deployment" => drop(exact::<Deployment>(&object)),
+                "StatefulSet" => drop(exact::<StatefulSet>(&object)),
+                "PodDisruptionBudget" => drop(exact::<PodDisruptionBudget>(&object)),
+                // Another test has the first two, and Kubernetes no type of the last.
+                "ValidatingAdmissionPolicy"
+                | "ValidatingAdmissionPolicyBinding"
+                | "NetworkAttachmentDefinition" => {}
+                other => panic!("{set}: {other}"),
+            }
+        }
+    }
+}
+
+/// What the databases and the chassis need of a cluster that has no network yet.
+#[test]
+fn what_makes_the_network_needs_none() {
+    for set in ["cluster/overlays/ovn", "cluster/overlays/ovn-one"] {
+        let objects = render(&manifests().join("..").join(set));
+        for object in objects {
+            let (spec, name) = (&object["spec"], &object["metadata"]["name"]);
+            let pod = &spec["template"]["spec"];
+            if pod.is_null() {
+                continue;
+            }
+            assert_eq!(pod["hostNetwork"], true, "{name}");
+            let class = pod["priorityClassName"].as_str().unwrap();
+            let expected = match object["kind"] == "DaemonSet" {
+                true => "system-node-critical",
+                false => "system-cluster-critical",
+            };
+            assert_eq!(class, expected, "{name}");
+            let containers = pod["containers"].as_array().unwrap();
+            for container in containers {
+                let mut before = Vec::new();
+                for variable in container["env"].as_array().into_iter().flatten() {
+                    let value = variable["value"].as_str().unwrap_or_default();
+                    for other in value.split("$(").skip(1) {
+                        let other = other.split_once(')').unwrap().0;
+                        assert!(before.contains(&other), "{name}: {value}");
+                    }
+                    before.push(variable["name"].as_str().unwrap());
+                }
+                let requests = &container["resources"]["requests"];
+                assert!(requests["cpu"].is_string() && requests["memory"].is_string());
+                for probe in ["livenessProbe", "readinessProbe"] {
+                    let probe = &container[probe];
+                    let is_command = probe["exec"].is_object();
+                    let deadline = probe["timeoutSeconds"].as_i64();
+                    assert!(!is_command || deadline > Some(1), "{name}: {probe}");
+                }
+            }
+            if object["kind"] != "StatefulSet" {
+                continue;
+            }
+            let labels = &spec["selector"]["matchLabels"];
+            let apart = &pod["affinity"]["podAntiAffinity"];
+            let apart = &apart["requiredDuringSchedulingIgnoredDuringExecution"][0];
+            assert_eq!(apart["topologyKey"], "kubernetes.io/hostname");
+            assert_eq!(&apart["labelSelector"]["matchLabels"], labels);
+            assert_eq!(spec["podManagementPolicy"], "Parallel");
+        }
+    }
+}
+
+/// Whether this machine has a kubectl with a kustomize of today: that of 1.20 is 2.0.
+fn kubectl_knows_components() -> bool {
+    let mut command = Command::new("kubectl");
+    command.args(["version", "--client", "--output=json"]);
+    let Ok(run) = finish(command, b"", Duration::from_secs(60)) else {
+        return false;
+    };
+    let told: Value = serde_json::from_str(&run.stdout).unwrap_or_default();
+    let minor = told["clientVersion"]["minor"].as_str().unwrap_or_default();
+    let digits = minor.trim_end_matches(|it: char| !it.is_ascii_digit());
+    digits.parse::<u32>().is_ok_and(|minor| minor >= 22)
+}
+
+/// The renderer of these tests and kubectl's, on what has components, patches and generators.
+#[test]
+fn kubectl_renders_what_the_tests_render() {
+    if !kubectl_knows_components() {
+        eprintln!("not run: there is no kubectl of Kubernetes 1.22 or later");
+        return;
+    }
+    let mut checked = 0;
+    for (name, ours) in sets() {
+        let new = tempfile::tempdir_in(manifests().join("../../target")).unwrap();
+        let directory = directory_of(&name, new.path());
+        let set = kustomization(&directory);
+        let needs = ["components", "patches", "configMapGenerator"];
+        if needs.iter().all(|it| set[it].is_null()) {
+            continue;
+        }
+        let mut command = Command::new("kubectl");
+        command.arg("kustomize").arg(&directory);
+        let run = finish(command, b"", Duration::from_secs(60)).unwrap();
+        let text = run.success("kubectl kustomize");
+        let sorted = |objects: Vec<Value>| {
+            let named = objects.into_iter().map(|it| (identity(&it), it));
+            named.collect::<BTreeMap<_, _>>()
+        };
+        let (theirs, mut ours) = (sorted(parsed(&text, &directory)), sorted(ours));
+        for (object, theirs) in theirs {
+            assert_eq!(Some(theirs), ours.remove(&object), "{name}: {object}");
+        }
+        assert!(ours.is_empty(), "{name}: {ours:?}");
+        checked += 1;
+    }
+    assert!(checked >= 8, "{checked}");
 }
 
 #[test]
@@ -108,16 +271,36 @@ fn a_rollout_of_the_controller_and_a_drain_need_no_third_node() {
     assert_eq!(most, 1, "one of two may go");
 }
 
+/// Each family alone has the other one nowhere in its networks, and listens where it can.
+#[test]
+fn a_family_alone_is_alone_in_all_parts() {
+    for (set, separator, listen) in [("ipv4", '.', "0.0.0.0"), ("ipv6", ':', "[::]")] {
+        let objects = whole(&format!("ovn-one+{set}"));
+        let networks = [
+            ("podwire-controller", "PODWIRE_CLUSTER_SUBNETS"),
+            ("podwire-node", "PODWIRE_CLUSTER_SUBNETS"),
+            ("podwire-node", "PODWIRE_SERVICE_CIDRS"),
+        ];
+        for (name, key) in networks {
+            let value = &config(&objects, name)[key];
+            assert!(!value.contains(','), "{set}: {name}: {key}: {value}");
+            assert!(value.contains(separator), "{set}: {name}: {key}: {value}");
+        }
+        assert_eq!(config(&objects, "podwire-ovn")["OVN_LISTEN"], listen);
+        let metrics = &config(&objects, "podwire-controller")["PODWIRE_METRICS_ADDRESS"];
+        assert_eq!(metrics, &format!("{listen}:9413"));
+    }
+}
+
 /// Those without a patch: kubectl up to 1.20 knows only resources that are files of the same
 /// directory.
 #[test]
 fn a_kustomization_without_patches_names_files_beside_it() {
     for name in sets().keys().filter(|name| !name.contains("overlays/")) {
-        let file = manifests().join("..").join(name).join("kustomization.yaml");
-        let text: Value = serde_saphyr::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
-        for resource in text["resources"].as_array().unwrap() {
+        let set = kustomization(&manifests().join("..").join(name));
+        for resource in set["resources"].as_array().unwrap() {
             let is_beside = !resource.as_str().unwrap().contains('/');
-            assert!(is_beside, "{}: {resource}", file.display());
+            assert!(is_beside, "{name}: {resource}");
         }
     }
 }
