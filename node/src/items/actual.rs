@@ -1,6 +1,6 @@
 //! The machine's actual state: the part that a plan is about.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use podwire_ovs::client::TlsKeys;
 use podwire_ovs::value::Uuid;
@@ -97,6 +97,8 @@ pub(crate) struct ObservedSwitch {
     /// [`MAPPING`]: crate::MAPPING
     /// [`CONFIG`]: crate::CONFIG
     pub(crate) keys: BTreeMap<String, String>,
+    /// The physical networks that it connects: those in its bridge mappings whose bridge exists.
+    pub(crate) networks: BTreeSet<String>,
     /// Those that podwire set.
     pub(crate) owned: Owned,
     /// The content of /etc/openvswitch/system-id.conf, or else the key.
