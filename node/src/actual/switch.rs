@@ -7,8 +7,8 @@ use podwire_ovs::replica::{Db, TableSpec};
 use podwire_ovs::vswitch::{self, BridgeMappings};
 
 use crate::items::{
-    BridgePorts, ObservedBridge, ObservedPort, ObservedSsl, ObservedSwitch, ObservedTunnel,
-    ObservedUplink, keys_seen, strings,
+    BridgePorts, ObservedBridge, ObservedNic, ObservedPort, ObservedSsl, ObservedSwitch,
+    ObservedTunnel, ObservedUplink, keys_seen, strings,
 };
 use crate::southbound;
 
@@ -59,6 +59,7 @@ pub(crate) fn switch(client: &Client, southbound: Option<&Client>) -> ObservedSw
             ssl: db.rows("SSL").next().map(|row| ObservedSsl::of(&row)),
             ports: ObservedPort::all(db),
             networks: networks(db),
+            nics: ObservedNic::all(db),
             keys,
             owned,
             ..ObservedSwitch::default()

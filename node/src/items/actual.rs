@@ -12,6 +12,7 @@ use super::by_door::ObservedByDoor;
 use super::key::Owned;
 use super::link::ObservedLink;
 use super::neighbour::ObservedNeighbour;
+use super::nic_port::ObservedNic;
 use super::port::ObservedPort;
 use super::route::ObservedRoute;
 use super::ssl::ObservedSsl;
@@ -105,6 +106,8 @@ pub(crate) struct ObservedSwitch {
     pub(crate) system_id: Option<String>,
     /// Its TLS keys.
     pub(crate) ssl: Option<ObservedSsl>,
+    /// Ports of links that are not pods', by name.
+    pub(crate) nics: BTreeMap<String, ObservedNic>,
     /// Bridges by name.
     pub(crate) bridges: BTreeMap<String, ObservedBridge>,
     /// The tunnel ends of chassis in the southbound database; None if it does not answer or is not
