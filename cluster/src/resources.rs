@@ -1,5 +1,5 @@
-//! The extended resource of a node for each physical network that it connects, so that the scheduler
-//! sends no pod of the network to a node without it.
+//! The extended resource of a node for each physical network that it connects, so that the
+//! scheduler sends no pod of the network to a node without it.
 
 /// What the names begin with; the network's name follows.
 pub const PREFIX: &str = "network.podwire.io/";

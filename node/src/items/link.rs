@@ -1,4 +1,5 @@
-//! That one of podwire's links is up, or a NIC in a bridge of podwire's; and what a link needs before it can have anything.
+//! That one of podwire's links is up, or a NIC in a bridge of podwire's; and what a link needs
+//! before it can have anything.
 
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkInfo, LinkMessage};
