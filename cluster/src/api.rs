@@ -69,6 +69,8 @@ api! {
     }
     NodeStatus {
         addresses: Vec<NodeAddress>,
+        allocatable: BTreeMap<String, String>,
+        capacity: BTreeMap<String, String>,
         conditions: Vec<NodeCondition>,
     }
     NodeAddress {

@@ -8,6 +8,7 @@ pub mod api;
 pub mod claims;
 pub mod gateway;
 pub mod networks;
+pub mod resources;
 mod selector;
 mod selectors;
 pub mod service;

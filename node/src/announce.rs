@@ -1,7 +1,7 @@
 //! Publishes this node to the control plane: annotations of its Node, with the names and in the
-//! formats of ovn-kubernetes.
+//! formats of ovn-kubernetes, and the physical networks that it connects, as extended resources.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
@@ -15,11 +15,12 @@ use podwire_cluster::annotations::{
 };
 use podwire_cluster::gateway::{self, Gateway};
 use podwire_cluster::networks;
+use podwire_cluster::resources::{QUANTITY, of_network};
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use crate::LINK;
-use crate::cluster::ApiNode;
+use crate::cluster::{ApiNode, Resources, own};
 use crate::items::{ENCAP_IP, Item};
 use crate::snapshot::Snapshot;
 
@@ -39,15 +40,16 @@ const WHOLE: [&str; 7] = [
 /// Annotations with an entry for each network; those of others stay.
 const BY_NETWORK: [&str; 2] = [MANAGEMENT_MACS, GATEWAY];
 
-/// Annotations by key.
+/// Annotations by key, and resources.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Announced {
     whole: BTreeMap<&'static str, String>,
     /// The entries of the default network.
     entries: BTreeMap<&'static str, Value>,
+    resources: BTreeSet<String>,
 }
 
-/// The annotations of a node that is set up, with those it has.
+/// What is published of a node that is set up, with those it has.
 pub(crate) fn annotations(snapshot: &Snapshot, node: &ApiNode) -> Announced {
     let actual = &snapshot.actual;
     let mut all = BTreeMap::new();
@@ -80,7 +82,7 @@ pub(crate) fn annotations(snapshot: &Snapshot, node: &ApiNode) -> Announced {
     all.insert(HOST_ADDRESSES, json!(own).to_string());
     let nets = actual.addresses.iter();
     let nets = nets.filter(|seen| own.contains(&seen.address.addr()));
-    let nets: std::collections::BTreeSet<_> = nets.map(|seen| seen.address).collect();
+    let nets: BTreeSet<_> = nets.map(|seen| seen.address).collect();
     all.insert(HOST_CIDRS, json!(nets).to_string());
     let mut primary = serde_json::Map::new();
     for (family, v4) in [("ipv4", true), ("ipv6", false)] {
@@ -94,9 +96,11 @@ pub(crate) fn annotations(snapshot: &Snapshot, node: &ApiNode) -> Announced {
         }
     }
     all.insert(PRIMARY_ADDRESS, Value::from(primary).to_string());
+    let networks = actual.switch.networks.iter();
     Announced {
         whole: all,
         entries,
+        resources: networks.filter_map(|it| of_network(it)).collect(),
     }
 }
 
@@ -126,6 +130,8 @@ fn gateway(snapshot: &Snapshot, node: &ApiNode) -> Option<Value> {
 }
 
 type Annotations = BTreeMap<String, String>;
+/// Resources with their quantities, or to remove.
+type Change = BTreeMap<String, Option<&'static str>>;
 
 impl Announced {
     /// Those with one value that a Node with these lacks.
@@ -145,15 +151,36 @@ impl Announced {
         missing.collect()
     }
 
-    /// How many a Node lacks.
+    /// The change of a Node's capacity and allocatable that makes podwire's resources these.
+    fn resources_missing(&self, [capacity, allocatable]: &[Resources; 2]) -> [Change; 2] {
+        let change = |seen: &Resources| {
+            let wanted = self.resources.iter();
+            let wanted = wanted.filter(|name| seen.get(*name).is_none_or(|it| it != QUANTITY));
+            let wanted = wanted.map(|name| (name.clone(), Some(QUANTITY)));
+            let gone = seen.keys().filter(|name| !self.resources.contains(*name));
+            wanted
+                .chain(gone.map(|name| (name.clone(), None)))
+                .collect()
+        };
+        [change(capacity), change(allocatable)]
+    }
+
+    fn lacks_annotations(&self, node: &ApiNode) -> bool {
+        let seen = &node.annotations;
+        !self.whole_missing(seen).is_empty() || !self.entries_missing(seen).is_empty()
+    }
+
+    /// How many a Node lacks, or has in excess.
     pub(crate) fn missing(&self, node: &ApiNode) -> usize {
         let seen = &node.annotations;
-        self.whole_missing(seen).len() + self.entries_missing(seen).len()
+        let [capacity, allocatable] = self.resources_missing(&node.resources);
+        let resources = capacity.len().max(allocatable.len());
+        self.whole_missing(seen).len() + self.entries_missing(seen).len() + resources
     }
 }
 
-/// Writes the annotations that this Node lacks, and returns how many. The watch brings one that
-/// replaced it.
+/// Writes the annotations and resources that this Node lacks, and returns how many. The watch
+/// brings one that replaced it.
 ///
 /// # Errors
 /// The API server's, or none came in time, in words.
@@ -163,28 +190,39 @@ pub(crate) async fn announce(
     node: ApiNode,
     wanted: Announced,
 ) -> Result<usize, String> {
-    let patch = |mut metadata: Value| {
+    let patch = |mut change: Value| {
         if !node.uid.is_empty() {
-            metadata["uid"] = node.uid.as_str().into();
+            change["metadata"]["uid"] = node.uid.as_str().into();
         }
-        patch(&client, &name, metadata)
+        patch(&client, &name, change)
     };
-    let write = async {
+    let annotate = async {
         let whole = wanted.whole_missing(&node.annotations);
         loop {
             // The answer says what others have written, and in which version of the Node.
-            let seen = patch(json!({ "annotations": whole })).await?;
+            let seen = patch(json!({ "metadata": { "annotations": whole } })).await?;
             let entries = wanted.entries_missing(seen.annotations.as_ref().unwrap_or(&NONE));
             if entries.is_empty() {
                 return Ok(());
             }
             let version = seen.resource_version;
             let entries = json!({ "annotations": entries, "resourceVersion": version });
-            match patch(entries).await {
+            match patch(json!({ "metadata": entries })).await {
                 Err(error) if is_conflict(&error) => {}
                 written => return written.map(drop),
             }
         }
+    };
+    let write = async {
+        if wanted.lacks_annotations(&node) {
+            annotate.await?;
+        }
+        // By themselves: who may not write them still has its annotations.
+        let [capacity, allocatable] = wanted.resources_missing(&node.resources);
+        if !capacity.is_empty() || !allocatable.is_empty() {
+            patch(resources(&capacity, &allocatable)).await?;
+        }
+        kube::Result::Ok(())
     };
     in_time(write.map(|written| match written {
         Err(error) if is_too_late(&error) => Ok(0),
@@ -193,14 +231,19 @@ pub(crate) async fn announce(
     .await
 }
 
+/// The change of a Node's resources. A merge patch removes members whose value is null (RFC 7396).
+fn resources(capacity: &Change, allocatable: &Change) -> Value {
+    json!({ "status": { "capacity": capacity, "allocatable": allocatable } })
+}
+
 static NONE: Annotations = Annotations::new();
 
 fn patch(
     client: &Client,
     name: &str,
-    metadata: Value,
+    change: Value,
 ) -> impl Future<Output = kube::Result<ObjectMeta>> {
-    let patch = Patch::Merge(json!({ "metadata": metadata }));
+    let patch = Patch::Merge(change);
     async move { patch_status::<Node>(client, None, name, &patch).await }
 }
 
@@ -217,39 +260,56 @@ async fn in_time<T>(answer: impl Future<Output = kube::Result<T>>) -> Result<T, 
     }
 }
 
-/// Removes podwire's annotations, and its entries beside those of others; returns their number.
+/// Removes podwire's annotations, its entries beside those of others, and its resources; returns
+/// the number of annotations and that of resources.
 ///
 /// # Errors
 /// The API server's, or none came in time, in words.
-pub(crate) async fn withdraw(client: &Client, name: &str) -> Result<usize, String> {
+pub(crate) async fn withdraw(client: &Client, name: &str) -> Result<(usize, usize), String> {
     let nodes = Api::<Node>::all(client.clone());
     in_time(async {
         loop {
-            let Some(node) = nodes.get_metadata_opt(name).await? else {
-                return Ok(0);
+            let Some(node) = nodes.get_opt(name).await? else {
+                return Ok((0, 0));
             };
             let gone = withdrawn(node.annotations());
-            if gone.is_empty() {
-                return Ok(0);
+            let status = node.status.unwrap_or_default();
+            let seen = [status.capacity, status.allocatable].map(|all| {
+                let all = all.unwrap_or_default().into_iter();
+                own(&all.map(|(name, quantity)| (name, quantity.0)).collect())
+            });
+            let [capacity, allocatable] = Announced::default().resources_missing(&seen);
+            let number = capacity.len().max(allocatable.len());
+            if gone.is_empty() && number == 0 {
+                return Ok((0, 0));
             }
+            let mut change = resources(&capacity, &allocatable);
             let version = node.metadata.resource_version;
-            let changed = json!({ "annotations": gone, "resourceVersion": version });
-            match patch(client, name, changed).await {
+            change["metadata"] = json!({ "annotations": gone, "resourceVersion": version });
+            match patch(client, name, change).await {
                 Err(error) if is_conflict(&error) => {}
-                written => return written.map(|_| gone.len()),
+                written => return written.map(|_| (gone.len(), number)),
             }
         }
     })
     .await
 }
 
-/// Removes the annotation of the door alone: what others send by a door that is gone is lost.
+/// Removes what leads others here: the annotation of the door, for what they send by one that is
+/// gone is lost, and the resources of these physical networks.
 ///
 /// # Errors
 /// The API server's, or none came in time, in words.
-pub(crate) async fn withdraw_door(client: &Client, name: &str) -> Result<(), String> {
-    let gone = json!({ "annotations": { DOOR_MAC: null } });
-    in_time(patch(client, name, gone).map(|written| match written {
+pub(crate) async fn withdraw_offers(
+    client: &Client,
+    name: &str,
+    networks: &BTreeSet<String>,
+) -> Result<(), String> {
+    let names = networks.iter().filter_map(|it| of_network(it));
+    let gone: Change = names.map(|name| (name, None)).collect();
+    let mut change = resources(&gone, &gone);
+    change["metadata"] = json!({ "annotations": { DOOR_MAC: null } });
+    in_time(patch(client, name, change).map(|written| match written {
         Err(error) if is_too_late(&error) => Ok(()),
         written => written.map(drop),
     }))

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
+use podwire_cluster::resources::PREFIX;
 use podwire_cluster::service::{Service, Slice, parsed};
 use podwire_cluster::{Name, ObjectName, Slices, api};
 
@@ -17,6 +18,18 @@ pub(crate) struct ApiNode {
     pub(crate) pod_cidrs: Vec<IpNet>,
     /// InternalIPs.
     pub(crate) addresses: Vec<IpAddr>,
+    /// Its capacity and its allocatable, of podwire's resources.
+    pub(crate) resources: [Resources; 2],
+}
+
+/// Quantities of extended resources, by name.
+pub(crate) type Resources = BTreeMap<String, String>;
+
+/// podwire's resources alone.
+pub(crate) fn own(all: &Resources) -> Resources {
+    let own = all.iter().filter(|(name, _)| name.starts_with(PREFIX));
+    own.map(|(name, quantity)| (name.clone(), quantity.clone()))
+        .collect()
 }
 
 /// The objects, as far as the watches have reported them.
@@ -107,6 +120,7 @@ impl From<&api::Node> for ApiNode {
                 .collect(),
             pod_cidrs: parsed(node.spec.all_pod_cidrs()),
             addresses: parsed(node.status.internal_ips()),
+            resources: [own(&node.status.capacity), own(&node.status.allocatable)],
         }
     }
 }

@@ -112,7 +112,7 @@ enum Failure {
     Access(#[from] AccessError),
     #[error("after {limit} ms: {missing}", limit = API_LIMIT.as_millis())]
     Api { missing: String },
-    #[error("remove the node's annotations: {0}")]
+    #[error("remove the node's annotations and resources: {0}")]
     Withdraw(String),
     #[error(transparent)]
     Southbound(#[from] SouthboundError),

@@ -2,6 +2,7 @@
 
 mod bridged;
 mod conflicts;
+mod data_bridges;
 mod door;
 mod firewalld;
 mod gateway;
@@ -71,6 +72,7 @@ impl Plan {
         if settings.shares {
             plan.share(settings, actual);
         }
+        plan.data_bridges(settings, actual);
         conflicts.append(&mut plan.conflicts);
         plan.conflicts = conflicts;
         plan.pass_firewalld(settings, actual);

@@ -71,6 +71,8 @@ pub(crate) struct Settings {
     pub(crate) encap_port: Option<u16>,
     /// Bridges by physical network.
     pub(crate) bridge_mappings: BTreeMap<String, String>,
+    /// Bridges to make, each with a spare NIC.
+    pub(crate) data_bridges: Vec<DataBridge>,
     /// Settings of ovn-controller.
     pub(crate) ovn_options: BTreeMap<String, String>,
     pub(crate) ovn_remote: Option<String>,
@@ -88,6 +90,15 @@ pub(crate) struct Settings {
     pub(crate) hints: Hints,
     /// Whether the NIC may be moved now: by a command that a person has started.
     pub(crate) moves: bool,
+}
+
+/// A bridge with a spare NIC.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct DataBridge {
+    pub(crate) name: String,
+    pub(crate) nic: String,
+    /// The physical network that it is OVN's bridge for.
+    pub(crate) network: Option<String>,
 }
 
 /// How packets between pods and the outside leave the machine.
@@ -186,6 +197,9 @@ impl SettingsArgs {
             let problem = "it needs the NIC in a bridge: use --profile bridged or adopt";
             return Err(bad("--gateway-mode", "shared", problem));
         }
+        let data_bridges = ovn::data_bridges(&self.data_bridges, &self.bridge, self.mode)?;
+        let mut bridge_mappings = ovn::bridge_mappings(&self.bridge_mappings, &self.bridge)?;
+        ovn::map(&data_bridges, &mut bridge_mappings)?;
         Ok(Settings {
             mode: self.mode,
             node_name: node_name(self.node_name)?,
@@ -201,7 +215,8 @@ impl SettingsArgs {
             mtu: self.mtu,
             encap_ips,
             encap_port: self.encap_port,
-            bridge_mappings: ovn::bridge_mappings(&self.bridge_mappings, &self.bridge)?,
+            bridge_mappings,
+            data_bridges,
             ovn_options: ovn::options(&self.ovn_options)?,
             ovn_remote: self.southbound.ovn_remote,
             tls,

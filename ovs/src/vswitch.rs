@@ -4,12 +4,14 @@
 //! Every transaction keeps what others wrote: sets and maps are changed by mutation, an element or
 //! a key at a time, and no map of an existing row is ever written as a whole.
 
+mod mappings;
 mod operations;
 mod rows;
 
 use crate::replica::{Db, Index, Row, TableSpec};
 use crate::value::Uuid;
 
+pub use mappings::{BridgeMappings, chassis_entry};
 pub use operations::{
     AddBridge, AddPort, BridgeSpec, PortRows, PortSpec, QosSpec, QueueSpec, StringMap, add_bridge,
     add_port, del_ports, del_qos, set_keys, unset_keys,

@@ -110,7 +110,7 @@ impl Add<'_> {
             Some(on_bridge) => on_bridge.ready(self.node, patience()).await?,
             None => self.node.ports.ready(patience()).await?,
         }
-        self.confirm_physical_network()?;
+        self.physical_network()?;
         drop(waiting);
         self.clear_leftovers(netns).await?;
         if let Some(on_bridge) = self.on_bridge {
@@ -120,16 +120,17 @@ impl Add<'_> {
         Ok(())
     }
 
-    /// A network on a physical one that this node does not connect would be waited for in vain.
-    fn confirm_physical_network(&self) -> Result<(), Error> {
+    /// The physical network of the attachment, as the node's mappings name it. One that this node
+    /// does not connect would be waited for in vain.
+    pub(super) fn physical_network(&self) -> Result<Option<String>, Error> {
         let conf = &self.call.conf;
         if !conf.is_localnet || self.node.config.ovn.mode != Mode::Ovn {
-            return Ok(());
+            return Ok(None);
         }
         let own = conf.physical_network_name.as_deref().unwrap_or(&conf.name);
         // ovn-kubernetes' name for it before there was physicalNetworkName.
         let older = format!("{}_br-localnet", conf.name.replace(['-', '/'], "."));
-        Ok(self.node.ports.confirm_mapping(&[own, &older])?)
+        Ok(Some(self.node.ports.confirm_mapping(&[own, &older])?))
     }
 
     /// Removes what an earlier attachment with the same key left behind, for example one whose

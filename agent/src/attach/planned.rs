@@ -10,7 +10,7 @@ use super::undo::Undo;
 use super::{Error, bandwidth};
 use crate::fault::fault_point;
 use crate::journal::{self, State};
-use crate::plan::{self, NodeFacts, PortPlan, mac_text};
+use crate::plan::{self, NodeFacts, PortPlan, ids, mac_text};
 
 impl Add<'_> {
     /// Plans the ports of the pod, each with the possible names of its host end.
@@ -39,6 +39,12 @@ impl Add<'_> {
             source,
             from_annotation,
         })?;
+        if let Some(network) = self.physical_network()? {
+            for port in &mut planned {
+                let ids = &mut port.external_ids;
+                ids.insert(ids::PHYSICAL_NETWORK.to_owned(), network.clone());
+            }
+        }
         self.mark_port_security(&mut planned);
         self.announce_what_moved(&mut planned, undo);
         self.refuse_taken(&interfaces, &planned, from_annotation)

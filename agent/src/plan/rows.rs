@@ -124,6 +124,9 @@ pub mod ids {
     pub const PORT_SECURITY: &str = "podwire.io/port-security";
     /// podwire: the bridge, if it is not the node's own.
     pub const BRIDGE: &str = "podwire.io/bridge";
+    /// podwire: the physical network of a localnet network, as the node's `ovn-bridge-mappings`
+    /// name it.
+    pub const PHYSICAL_NETWORK: &str = "podwire.io/physical-network";
     /// podwire: the VLAN columns of the Port row, if a network configuration with a bridge set
     /// them.
     pub const VLAN: &str = "podwire.io/vlan";

@@ -1,13 +1,15 @@
 //! The bridges that network configurations name: an operator creates them, and says whether they
 //! may be named.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::time::Duration;
 
-use podwire_ovs::vswitch::PortSpec;
+use podwire_ovs::replica::Db;
+use podwire_ovs::vswitch::{BridgeMappings, PortSpec};
 
-use super::ovn::node_entry;
-use super::{PortError, Ports};
-use crate::plan::SwitchPort;
+use super::{PortError, PortRecord, Ports};
+use crate::plan::{SwitchPort, ids};
 
 /// Key in a Bridge row's external_ids: whether network configurations may name it.
 pub const ATTACH: &str = "podwire.io/attach";
@@ -21,13 +23,139 @@ pub struct BridgeClaims {
     pub said: Option<String>,
 }
 
-/// The key of the node's bridges for OVN's physical networks (ovn-controller(8)).
-const MAPPINGS: &str = "ovn-bridge-mappings";
+/// Why ovn-controller does not connect a physical network on this node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unmapped {
+    /// The physical network.
+    pub network: String,
+    /// The node's mappings.
+    mappings: BridgeMappings,
+    /// The bridge that they name for the network, which does not exist.
+    bridge: Option<String>,
+}
 
-/// Its entries: physical networks, each with its bridge.
-fn entries(mappings: &str) -> impl Iterator<Item = (&str, &str)> {
-    let pairs = mappings.split(',').filter_map(|it| it.rsplit_once(':'));
-    pairs.map(|(network, bridge)| (network.trim(), bridge.trim()))
+impl Unmapped {
+    /// Whether only the bridge is missing.
+    pub fn has_mapping(&self) -> bool {
+        self.bridge.is_some()
+    }
+
+    /// What is missing.
+    pub fn problem(&self) -> String {
+        let BridgeMappings { key, text } = &self.mappings;
+        match (&self.bridge, text.as_str()) {
+            (Some(bridge), _) => format!("bridge {bridge}, in {key}, does not exist"),
+            (None, "") => "external_ids of Open_vSwitch has no ovn-bridge-mappings".to_owned(),
+            (None, text) => format!("{key} has {text} only"),
+        }
+    }
+
+    /// The command that fixes it; `BRIDGE` is for the reader to fill in.
+    pub fn fix(&self) -> String {
+        if let Some(bridge) = &self.bridge {
+            return format!("ovs-vsctl add-br {bridge}");
+        }
+        let mut entries = self.mappings.cleaned();
+        if !entries.is_empty() {
+            entries.push(',');
+        }
+        entries.push_str(&format!("{}:BRIDGE", self.network));
+        set_mappings(&self.mappings.key, &entries)
+    }
+}
+
+impl fmt::Display for Unmapped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (network, problem, fix) = (&self.network, self.problem(), self.fix());
+        write!(
+            f,
+            "this node does not connect physical network {network}: {problem}; "
+        )?;
+        match self.has_mapping() {
+            true => write!(f, "create it: {fix}"),
+            false => write!(f, "name the bridge with its NIC: {fix}"),
+        }
+    }
+}
+
+/// The command that sets the mappings.
+fn set_mappings(key: &str, entries: &str) -> String {
+    match entries {
+        "" => format!("ovs-vsctl remove Open_vSwitch . external_ids {key}"),
+        entries => format!("ovs-vsctl set Open_vSwitch . 'external_ids:{key}=\"{entries}\"'"),
+    }
+}
+
+/// The name of a physical network that ovn-controller connects, the first of these that its
+/// mappings have. It does so only with a bridge that exists (`add_ovs_bridge_mappings` in OVN's
+/// controller/patch.c).
+fn mapped<'a>(db: &Db, names: &[&'a str]) -> Result<&'a str, Box<Unmapped>> {
+    let mappings = BridgeMappings::of(db);
+    let of = |name: &&'a str| {
+        let mut entries = mappings.entries();
+        let (_, bridge) = entries.find(|(network, _)| network == name)?;
+        Some((*name, bridge.to_owned()))
+    };
+    let bridge = match names.iter().find_map(of) {
+        Some((name, bridge)) if db.bridge_by_name(&bridge).is_some() => return Ok(name),
+        Some((_, bridge)) => Some(bridge),
+        None => None,
+    };
+    Err(Box::new(Unmapped {
+        network: (*names.first().unwrap_or(&"")).to_owned(),
+        mappings,
+        bridge,
+    }))
+}
+
+/// What is wrong with the node's mappings of physical networks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MappingFault {
+    /// An entry that ovn-controller can't read.
+    Entry {
+        /// A description.
+        problem: String,
+        /// The command that leaves it out.
+        fix: String,
+    },
+    /// A physical network is not connected.
+    Unmapped {
+        /// Why.
+        by: Box<Unmapped>,
+        /// The pods with ports on it.
+        pods: Vec<String>,
+    },
+}
+
+/// What is wrong with the node's mappings: each entry, and each physical network of these ports.
+pub fn mapping_faults(db: &Db, ports: &[PortRecord]) -> Vec<MappingFault> {
+    let mappings = BridgeMappings::of(db);
+    if let Some(entry) = mappings.wrong_entry() {
+        let key = &mappings.key;
+        let problem = format!(
+            "{key} has the entry {entry:?}, which is not NETWORK:BRIDGE without blanks; \
+             ovn-controller reads no further, or takes a blank as a part of a name"
+        );
+        let fix = set_mappings(key, &mappings.cleaned());
+        return vec![MappingFault::Entry { problem, fix }];
+    }
+    let entries = mappings.entries();
+    let mut networks: BTreeMap<&str, BTreeSet<String>> = entries
+        .map(|(network, _)| (network, BTreeSet::new()))
+        .collect();
+    for port in ports {
+        if let Some(network) = port.external_ids.get(ids::PHYSICAL_NETWORK) {
+            let pod = port.external_ids.get(ids::POD).unwrap_or(&port.name);
+            networks.entry(network).or_default().insert(pod.clone());
+        }
+    }
+    let networks = networks.into_iter();
+    let faults = networks.filter_map(|(network, pods)| {
+        let by = mapped(db, &[network]).err()?;
+        let pods = pods.into_iter().collect();
+        Some(MappingFault::Unmapped { by, pods })
+    });
+    faults.collect()
 }
 
 impl Ports {
@@ -45,35 +173,22 @@ impl Ports {
         is_there.then_some(()).ok_or_else(|| self.no_bridge(bridge))
     }
 
-    /// Confirms that ovn-controller connects a physical network, by the first of its names that
-    /// `ovn-bridge-mappings` has. It does so only with a bridge that exists
-    /// (`add_bridge_mappings` in OVN's controller/patch.c).
+    /// The name of a physical network that ovn-controller connects here, by the first of its names
+    /// that `ovn-bridge-mappings` has.
     ///
     /// # Errors
     /// [`PortError::NoMapping`].
-    pub fn confirm_mapping(&self, names: &[&str]) -> Result<(), PortError> {
-        self.client.read(|db| {
-            let (key, mappings) = node_entry(db, MAPPINGS);
-            let of = |name: &&str| entries(&mappings).find(|(network, _)| network == name);
-            let mapped = names.iter().find_map(of).map(|(_, bridge)| bridge);
-            if mapped.is_some_and(|it| db.bridge_by_name(it).is_some()) {
-                return Ok(());
-            }
-            Err(PortError::NoMapping {
-                network: (*names.first().unwrap_or(&"")).to_owned(),
-                bridge: mapped.map(str::to_owned),
-                key,
-                mappings: mappings.clone(),
-            })
-        })
+    pub fn confirm_mapping(&self, names: &[&str]) -> Result<String, PortError> {
+        let name = self.client.read(|db| mapped(db, names).map(str::to_owned));
+        name.map_err(PortError::NoMapping)
     }
 
     /// What OVN on this node uses a bridge for, and what an operator has said about ports of
     /// network configurations on it.
     pub fn claims(&self, bridge: &str) -> BridgeClaims {
         self.client.read(|db| {
-            let (_, mappings) = node_entry(db, MAPPINGS);
-            let network = entries(&mappings).find(|(_, mapped)| *mapped == bridge);
+            let mappings = BridgeMappings::of(db);
+            let network = mappings.entries().find(|(_, mapped)| *mapped == bridge);
             let said = db.bridge_by_name(bridge);
             BridgeClaims {
                 network: network.map(|(network, _)| network.to_owned()),

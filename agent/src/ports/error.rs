@@ -7,7 +7,7 @@ use podwire_ovs::client::WaitError;
 use podwire_ovs::transact::TransactError;
 use podwire_ovs::unixctl::UnixctlError;
 
-use super::{ControllerError, Diagnosis};
+use super::{ControllerError, Diagnosis, Unmapped};
 use crate::duration;
 
 /// An operation on the switch's database, or a wait for the switch, failed.
@@ -45,20 +45,8 @@ pub enum PortError {
         maker: BridgeMaker,
     },
     /// ovn-controller does not connect a physical network here.
-    #[error(
-        "this node does not connect physical network {network}: {}",
-        mapping_hint(.network, .key, .mappings, .bridge.as_deref())
-    )]
-    NoMapping {
-        /// The physical network.
-        network: String,
-        /// The key of external_ids that has the mappings.
-        key: String,
-        /// Its value.
-        mappings: String,
-        /// The bridge that it names for the network, which does not exist.
-        bridge: Option<String>,
-    },
+    #[error("{0}")]
+    NoMapping(Box<Unmapped>),
     /// Another pod's port has the iface-id.
     #[error(
         "iface-id {iface_id} is the port of {holder}; the names and interfaces of two pods give \
@@ -148,25 +136,6 @@ pub enum PortError {
         /// Why it could not be reached.
         source: UnixctlError,
     },
-}
-
-fn mapping_hint(network: &str, key: &str, mappings: &str, bridge: Option<&str>) -> String {
-    if let Some(bridge) = bridge {
-        return format!(
-            "bridge {bridge}, in {key}, does not exist; create it: ovs-vsctl add-br {bridge}"
-        );
-    }
-    let (has, comma) = match mappings {
-        "" => (
-            "external_ids of Open_vSwitch has no ovn-bridge-mappings".to_owned(),
-            "",
-        ),
-        mappings => (format!("{key} has {mappings} only"), ","),
-    };
-    format!(
-        "{has}; name the bridge with its NIC: ovs-vsctl set Open_vSwitch . \
-         'external_ids:{key}=\"{mappings}{comma}{network}:BRIDGE\"'"
-    )
 }
 
 /// Who creates a bridge.

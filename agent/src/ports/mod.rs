@@ -34,7 +34,7 @@ use tokio::time::Instant;
 
 pub use bridge::BridgeWanted;
 pub use bridge_ports::{BridgePorts, SecuredPort, Touched};
-pub use bridges::{ATTACH, BridgeClaims};
+pub use bridges::{ATTACH, BridgeClaims, MappingFault, Unmapped, mapping_faults};
 pub use error::{BridgeMaker, PortError};
 pub use ovn::{ControllerError, Diagnosis};
 pub use record::{PortRecord, addresses, own_addresses};

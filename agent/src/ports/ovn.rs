@@ -9,6 +9,7 @@ use podwire_ovs::client::TlsKeys;
 use podwire_ovs::replica::Db;
 use podwire_ovs::transact::Transaction;
 use podwire_ovs::unixctl::UnixctlError;
+use podwire_ovs::vswitch::chassis_entry;
 use tokio::time::Instant;
 
 use super::southbound::{Binding, Southbound, SouthboundError, View};
@@ -219,24 +220,10 @@ impl Ports {
     }
 }
 
-/// A key of the node's external_ids. If the key exists with the chassis' name appended, that one
-/// counts (`get_chassis_external_id_value` in OVN's lib/ovn-util.c): several chassis may share one
-/// Open vSwitch.
+/// A key of the node's external_ids, as [`chassis_entry`] reads it; None if it is empty.
 pub(super) fn node_key(db: &Db, name: &str) -> Option<String> {
-    let (_, value) = node_entry(db, name);
+    let (_, value) = chassis_entry(db, name);
     (!value.is_empty()).then_some(value)
-}
-
-/// The same, with the key that counts; the value may be empty.
-pub(super) fn node_entry(db: &Db, name: &str) -> (String, String) {
-    let root = db.open_vswitch();
-    let id = |key: &str| root.as_ref()?.external_id(key).map(str::to_owned);
-    let own = id("system-id").map(|chassis| format!("{name}-{chassis}"));
-    let own = own.and_then(|key| Some((id(&key)?, key)));
-    match own {
-        Some((value, key)) => (key, value),
-        None => (name.to_owned(), id(name).unwrap_or_default()),
-    }
 }
 
 /// Whether ovn-controller has a logical port, in its own words: `name: [PORT], OVS interface name

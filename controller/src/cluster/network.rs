@@ -8,6 +8,7 @@ use podwire_apiserver::brief;
 use podwire_cluster::annotations::NETWORKS;
 use podwire_cluster::api::{NetworkAttachmentDefinition, Part};
 use podwire_cluster::networks::{DEFAULT, strings};
+use podwire_cluster::resources::{RESOURCE_NAME, of_network};
 use podwire_cluster::{Name, ObjectName};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -279,6 +280,18 @@ fn net(text: &str) -> Result<IpNet, String> {
             "{net} has bits beyond the prefix: {} is one",
             net.trunc()
         )),
+    }
+}
+
+/// The annotations of a definition with this configuration: of a localnet network, the resource
+/// that the nodes with its physical network have.
+pub fn annotations(config: &Value) -> Value {
+    let text = |field: &str| config[field].as_str().filter(|it| !it.is_empty());
+    let network = text("physicalNetworkName").or_else(|| text("name"));
+    let network = network.filter(|_| config["topology"] == Topology::Localnet.word());
+    match network.and_then(of_network) {
+        Some(resource) => json!({ RESOURCE_NAME: resource }),
+        None => json!({}),
     }
 }
 

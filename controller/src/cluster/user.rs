@@ -5,10 +5,11 @@
 use podwire_apiserver::brief;
 use podwire_apiserver::object::Object as _;
 use podwire_cluster::api::{self, OwnedMetadata, Part, UserNetworkConfig, UserNetworkSpec};
+use podwire_cluster::resources::RESOURCE_NAME;
 use podwire_cluster::{Name, ObjectName, Selector};
 use serde_json::{Map, Value, json};
 
-use super::network::{Mistake, network_name, shape};
+use super::network::{Mistake, annotations, network_name, shape};
 use super::{guard, version};
 use crate::key::{Key, Network, Of};
 
@@ -78,6 +79,8 @@ pub struct Stored {
     pub finalizers: Vec<String>,
     /// Its configuration and whether it has [`LABEL`], if it belongs to a user's network.
     content: Option<(Box<str>, bool)>,
+    /// Likewise, the resource that it names ([`RESOURCE_NAME`]).
+    resource: Option<Box<str>>,
 }
 
 /// An object's controller (`ownerReferences`).
@@ -314,18 +317,29 @@ impl Spec {
         Value::Object(config)
     }
 
+    /// The annotations of its definitions.
+    fn annotations(&self) -> Value {
+        annotations(&Value::Object(self.config.clone()))
+    }
+
     /// What of a definition of its own differs from what it should be, as a merge patch (RFC 7386).
     pub fn changes(&self, id: &ObjectName, stored: &Stored) -> Option<Value> {
         let wanted = self.config(id);
         let (config, is_labelled) = stored.content.as_ref()?;
         let is: Option<Value> = serde_json::from_str(config).ok();
         let is_kept = stored.is_kept();
-        if is.as_ref() == Some(&wanted) && *is_labelled && is_kept {
+        let annotations = self.annotations();
+        let is_annotated = annotations[RESOURCE_NAME].as_str() == stored.resource.as_deref();
+        if is.as_ref() == Some(&wanted) && *is_labelled && is_kept && is_annotated {
             return None;
         }
         let mut patch = json!({ "metadata": stored.guard() });
         if is != Some(wanted.clone()) {
             patch["spec"] = json!({ "config": wanted.to_string() });
+        }
+        if !is_annotated {
+            let resource = &annotations[RESOURCE_NAME];
+            patch["metadata"]["annotations"] = json!({ RESOURCE_NAME: resource });
         }
         if !is_labelled {
             patch["metadata"]["labels"] = json!({ LABEL: "" });
@@ -348,6 +362,7 @@ impl Spec {
                 "namespace": id.0.as_str(),
                 "name": id.1.as_str(),
                 "labels": { LABEL: "" },
+                "annotations": self.annotations(),
                 "finalizers": [FINALIZER],
                 "ownerReferences": [{
                     "apiVersion": api, "kind": kind, "name": key.name.as_str(), "uid": uid,
@@ -372,6 +387,10 @@ impl Stored {
         Self {
             uid: metadata.uid.as_str().into(),
             version: version(&metadata.resource_version),
+            resource: owner.as_ref().and_then(|_| {
+                let resource = metadata.annotations.get(RESOURCE_NAME)?;
+                Some(resource.as_str().into())
+            }),
             content: owner.is_some().then(|| (config.into(), is_labelled)),
             owner,
             is_deleted: metadata.is_deleted(),

@@ -9,6 +9,7 @@ use std::fmt::{self, Write as _};
 use ipnet::IpNet;
 use kube::Api;
 use kube::api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, PostParams};
+use podwire_cluster::resources::RESOURCE_NAME;
 use podwire_daemon::output::Format;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -16,7 +17,7 @@ use serde_json::{Value, json};
 use super::explain::attached;
 use super::{ToolError, View};
 use crate::cluster::ObjectName;
-use crate::cluster::network::{Definition, Shape, Topology};
+use crate::cluster::network::{Definition, Shape, Topology, annotations};
 use crate::config::Config;
 use crate::key::{Attachment, Key, Network};
 
@@ -289,7 +290,10 @@ fn object_of((namespace, name): &ObjectName, config: &Value) -> Value {
     json!({
         "apiVersion": "k8s.cni.cncf.io/v1",
         "kind": "NetworkAttachmentDefinition",
-        "metadata": { "name": name.as_str(), "namespace": namespace.as_str() },
+        "metadata": {
+            "name": name.as_str(), "namespace": namespace.as_str(),
+            "annotations": annotations(config),
+        },
         "spec": { "config": config.to_string() },
     })
 }
@@ -334,6 +338,13 @@ pub async fn update(
         }
     }
     object.data["spec"]["config"] = wanted.to_string().into();
+    let resource = annotations(&wanted)[RESOURCE_NAME]
+        .as_str()
+        .map(str::to_owned);
+    if let Some(resource) = resource {
+        let annotations = object.metadata.annotations.get_or_insert_default();
+        annotations.insert(RESOURCE_NAME.to_owned(), resource);
+    }
     api.replace(&id.1, &PostParams::default(), &object).await?;
     Ok(format!(
         "updated {} of network {}\n",

@@ -1,12 +1,14 @@
 //! The switch's rows, from the replica of its database.
 
+use std::collections::BTreeSet;
+
 use podwire_ovs::client::{Client, State};
-use podwire_ovs::replica::TableSpec;
-use podwire_ovs::vswitch;
+use podwire_ovs::replica::{Db, TableSpec};
+use podwire_ovs::vswitch::{self, BridgeMappings};
 
 use crate::items::{
-    BridgePorts, ObservedBridge, ObservedPort, ObservedSsl, ObservedSwitch, ObservedTunnel,
-    ObservedUplink, keys_seen, strings,
+    BridgePorts, ObservedBridge, ObservedNic, ObservedPort, ObservedSsl, ObservedSwitch,
+    ObservedTunnel, ObservedUplink, keys_seen, strings,
 };
 use crate::southbound;
 
@@ -56,6 +58,8 @@ pub(crate) fn switch(client: &Client, southbound: Option<&Client>) -> ObservedSw
             gateway: BridgePorts::of(db),
             ssl: db.rows("SSL").next().map(|row| ObservedSsl::of(&row)),
             ports: ObservedPort::all(db),
+            networks: networks(db),
+            nics: ObservedNic::all(db),
             keys,
             owned,
             ..ObservedSwitch::default()
@@ -71,6 +75,14 @@ pub(crate) fn switch(client: &Client, southbound: Option<&Client>) -> ObservedSw
         .filter(|text| !text.is_empty())
         .or_else(|| seen.keys.get("system-id").cloned());
     seen
+}
+
+/// The physical networks that it connects.
+fn networks(db: &Db) -> BTreeSet<String> {
+    let mappings = BridgeMappings::of(db);
+    let entries = mappings.entries();
+    let there = entries.filter(|(_, bridge)| db.bridge_by_name(bridge).is_some());
+    there.map(|(network, _)| network.to_owned()).collect()
 }
 
 /// Number of pods with ports, which have a sandbox.

@@ -1,5 +1,6 @@
 //! `podwire node cleanup`.
 
+use std::collections::BTreeSet;
 use std::pin::pin;
 use std::process::ExitCode;
 
@@ -55,13 +56,30 @@ impl CleanupArgs {
         let mut reconciler = Reconciler::with_journal(goal, &places, journal).await?;
         let switch = reconciler.snapshot().await?.actual.switch;
         let (chassis, has_door) = (switch.chassis(), switch.ports.contains_key(DOOR));
+        let networks = switch.networks;
         let done = reconciler.cleanup(self.force).await?;
         report(&done, &reconciler)?;
         if let Some(client) = client {
             let withdrawn = announce::withdraw(&client, &name).await;
-            let count = withdrawn.map_err(Failure::Withdraw)?;
+            let (count, resources) = withdrawn.map_err(Failure::Withdraw)?;
             say(&format!("removed {count} annotations of node {name}\n"))?;
-        } else if has_door && let Err(problem) = withdraw_door(access, &name).await {
+            if resources > 0 {
+                let said = format!("removed {resources} extended resources of node {name}\n");
+                say(&said)?;
+            }
+        } else if (has_door || access.is_some() && !networks.is_empty())
+            && let Err(problem) = withdraw_offers(access, &name, &networks).await
+        {
+            for network in &networks {
+                say(&format!(
+                    "note: node {name} may still have an extended resource for physical network \
+                     {network} ({problem}), by which pods are scheduled to it; cleanup --cluster \
+                     removes it\n"
+                ))?;
+            }
+            if !has_door {
+                return Ok(ExitCode::SUCCESS);
+            }
             say(&format!(
                 "note: the annotation {DOOR_MAC} of node {name} may still be there ({problem}): \
                  other nodes then lead clients to its door, which is gone; cleanup --cluster \
@@ -83,9 +101,15 @@ impl CleanupArgs {
     }
 }
 
-/// Without `--cluster`, too: other nodes use the door as long as the annotation says so.
-async fn withdraw_door(access: Option<Access>, name: &str) -> Result<(), String> {
+/// Without `--cluster`, too: other nodes use the door as long as the annotation says so, and the
+/// scheduler sends pods as long as there are resources.
+async fn withdraw_offers(
+    access: Option<Access>,
+    name: &str,
+    networks: &BTreeSet<String>,
+) -> Result<(), String> {
     let access = access.ok_or("there is no access to the API")?;
     let client = podwire_apiserver::client(&access).await;
-    announce::withdraw_door(&client.map_err(|error| error.to_string())?, name).await
+    let client = client.map_err(|error| error.to_string())?;
+    announce::withdraw_offers(&client, name, networks).await
 }

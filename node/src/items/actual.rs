@@ -1,6 +1,6 @@
 //! The machine's actual state: the part that a plan is about.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use podwire_ovs::client::TlsKeys;
 use podwire_ovs::value::Uuid;
@@ -12,6 +12,7 @@ use super::by_door::ObservedByDoor;
 use super::key::Owned;
 use super::link::ObservedLink;
 use super::neighbour::ObservedNeighbour;
+use super::nic_port::ObservedNic;
 use super::port::ObservedPort;
 use super::route::ObservedRoute;
 use super::ssl::ObservedSsl;
@@ -97,12 +98,16 @@ pub(crate) struct ObservedSwitch {
     /// [`MAPPING`]: crate::MAPPING
     /// [`CONFIG`]: crate::CONFIG
     pub(crate) keys: BTreeMap<String, String>,
+    /// The physical networks that it connects: those in its bridge mappings whose bridge exists.
+    pub(crate) networks: BTreeSet<String>,
     /// Those that podwire set.
     pub(crate) owned: Owned,
     /// The content of /etc/openvswitch/system-id.conf, or else the key.
     pub(crate) system_id: Option<String>,
     /// Its TLS keys.
     pub(crate) ssl: Option<ObservedSsl>,
+    /// Ports of links that are not pods', by name.
+    pub(crate) nics: BTreeMap<String, ObservedNic>,
     /// Bridges by name.
     pub(crate) bridges: BTreeMap<String, ObservedBridge>,
     /// The tunnel ends of chassis in the southbound database; None if it does not answer or is not

@@ -1,4 +1,5 @@
-//! The tunnel bridge and the gateway bridge. Their local port has the same name.
+//! The tunnel bridge, the gateway bridge, and those of physical networks. Their local port has the
+//! same name.
 
 use podwire_ovs::replica::{Db, Row};
 use podwire_ovs::transact::{Columns, Condition, Mutation, Transaction};
@@ -19,8 +20,9 @@ pub(crate) struct Bridge {
     pub(crate) name: String,
     /// The same as that of the pods' bridge.
     pub(crate) datapath: String,
+    /// Empty if it follows from its NIC, which may be exchanged.
     pub(crate) mac: String,
-    /// In bytes.
+    /// In bytes; 0 likewise.
     pub(crate) mtu: u32,
     /// Of the gateway bridge: its NIC.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -58,13 +60,22 @@ impl ObservedBridge {
     }
 }
 
+impl Bridge {
+    fn follows_nic(&self) -> bool {
+        self.mac.is_empty()
+    }
+}
+
 impl Kind for Bridge {
     fn identity(&self) -> String {
         format!("bridge {}", self.name)
     }
 
     fn details(&self) -> String {
-        format!(": MAC {}, MTU {}", self.mac, self.mtu)
+        match self.follows_nic() {
+            true => String::new(),
+            false => format!(": MAC {}, MTU {}", self.mac, self.mtu),
+        }
     }
 
     fn state(&self, view: &View<'_>) -> State {
@@ -72,6 +83,7 @@ impl Kind for Bridge {
             None if self.datapath.is_empty() => {
                 let maker = match self.nic {
                     Some(_) => "ovn-controller",
+                    None if self.follows_nic() => "ovn-controller or the agent",
                     None => "the agent",
                 };
                 let awaited = format!("the pods' bridge, which {maker} creates: is it running?");
@@ -87,10 +99,10 @@ impl Kind for Bridge {
             Some(seen) => seen,
         };
         let mut differences = Vec::new();
-        if seen.mac.as_ref() != Some(&self.mac) {
+        if !self.follows_nic() && seen.mac.as_ref() != Some(&self.mac) {
             differences.push(format!("MAC {}", seen.mac.as_deref().unwrap_or("none")));
         }
-        if seen.mtu_request != Some(self.mtu) {
+        if !self.follows_nic() && seen.mtu_request != Some(self.mtu) {
             differences.push(format!("MTU {}", seen.mtu_request.unwrap_or_default()));
         }
         if seen.fail_mode.as_deref() != Some(FAIL_MODE) {
@@ -102,13 +114,17 @@ impl Kind for Bridge {
 
     fn make(&self, actual: &Actual) -> Vec<Change> {
         let switch = &actual.switch;
-        let mut config = StringMap::from([("hwaddr".to_owned(), self.mac.clone())]);
+        let mut config = StringMap::new();
+        if !self.follows_nic() {
+            config.insert("hwaddr".to_owned(), self.mac.clone());
+        }
         let mut ids = StringMap::from([(MARK.to_owned(), MADE.to_owned())]);
         match &self.nic {
             Some(nic) => {
                 ids.insert(NIC.to_owned(), nic.clone());
                 ids.insert("bridge-id".to_owned(), self.name.clone());
             }
+            None if self.follows_nic() => {}
             // In seconds, the maximum: packets to a forgotten address go to every node.
             None => drop(config.insert("mac-aging-time".to_owned(), "3600".to_owned())),
         }
@@ -119,7 +135,7 @@ impl Kind for Bridge {
                 fail_mode: Some(FAIL_MODE.to_owned()),
                 other_config: config,
                 external_ids: ids,
-                mtu_request: Some(self.mtu),
+                mtu_request: (!self.follows_nic()).then_some(self.mtu),
             };
             return transaction(switch.root.map(|root| add_bridge(root, &spec).transaction));
         };
@@ -127,7 +143,7 @@ impl Kind for Bridge {
         set_keys(&mut change, "Bridge", seen.uuid, "other_config", &config);
         let columns = Columns::new().set("fail_mode", FAIL_MODE);
         change.update("Bridge", Condition::uuid(seen.uuid), columns);
-        if let Some(local) = seen.local {
+        if let Some(local) = seen.local.filter(|_| !self.follows_nic()) {
             let columns = Columns::new().set("mtu_request", self.mtu);
             change.update("Interface", Condition::uuid(local), columns);
         }

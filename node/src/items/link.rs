@@ -1,12 +1,13 @@
-//! That one of podwire's links is up; and what a link needs before it can have anything.
+//! That one of podwire's links is up, or a NIC in a bridge of podwire's; and what a link needs
+//! before it can have anything.
 
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkInfo, LinkMessage};
 use rtnetlink::LinkUnspec;
 use serde::{Deserialize, Serialize};
 
-use super::{Actual, CHANGE, Change, Item, Kind, State, View, request};
-use crate::{DOOR, LINK, TUNNEL, mac};
+use super::{Actual, CHANGE, Change, Item, Kind, State, Undo, View, request};
+use crate::{DOOR, GATEWAY, LINK, LINKS, TUNNEL, mac};
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -67,10 +68,11 @@ impl LinkUp {
     fn set(&self, actual: &Actual, up: bool) -> Vec<Change> {
         let set = actual.index(&self.0).map(|index| {
             let link = LinkUnspec::new_with_index(index);
-            let link = if up {
-                link.nocontroller().up()
-            } else {
-                link.down()
+            let link = match up {
+                // The kernel's datapath is the controller of its ports.
+                true if actual.switch.nics.contains_key(&self.0) => link.up(),
+                true => link.nocontroller().up(),
+                false => link.down(),
             };
             RouteNetlinkMessage::SetLink(link.build())
         });
@@ -90,7 +92,9 @@ impl Kind for LinkUp {
     fn state(&self, view: &View<'_>) -> State {
         let links = &view.actual.links;
         let seen = links.get(&self.0);
-        match (lacks(view, &self.0), seen.and_then(|link| link.master)) {
+        let is_nic = view.actual.switch.nics.contains_key(&self.0);
+        let master = seen.and_then(|link| link.master).filter(|_| !is_nic);
+        match (lacks(view, &self.0), master) {
             (Some(awaited), _) => State::Waits(awaited),
             (None, Some(index)) => {
                 let master = links.iter().find(|(_, link)| link.index == index);
@@ -99,7 +103,9 @@ impl Kind for LinkUp {
                     master.map_or("?", |(name, _)| name)
                 ))
             }
-            (None, None) if seen.is_some_and(|link| link.up) => State::Well { ours: true },
+            (None, None) if seen.is_some_and(|link| link.up) => State::Well {
+                ours: !is_nic || view.made(self.clone()),
+            },
             (None, None) => State::Missing,
         }
     }
@@ -113,14 +119,23 @@ impl Kind for LinkUp {
     }
 
     /// A link is removed with a port that podwire created; that of one which was taken over is
-    /// restored.
+    /// restored. A NIC was there before, and podwire set it up.
     fn marked(view: &View<'_>) -> Vec<Item> {
         let up = Self(LINK.to_owned());
         let is_up = view.actual.links.get(LINK).is_some_and(|link| link.up);
         let port = view.actual.switch.ports.get(LINK);
         let is_taken_over = port.is_some_and(|port| port.is_taken_over());
         let is_ours = is_up && is_taken_over && view.made(up.clone());
-        is_ours.then_some(up.into()).into_iter().collect()
+        let own = is_ours.then_some(up.into()).into_iter();
+        let made = view.journal.iter().filter_map(|undo| match undo {
+            Undo::Made(Item::LinkUp(it)) => Some(it),
+            _ => None,
+        });
+        let nics = made.filter(|Self(name)| {
+            let is_up = view.actual.links.get(name).is_some_and(|link| link.up);
+            is_up && !LINKS.contains(&&**name) && name != GATEWAY
+        });
+        own.chain(nics.cloned().map(Item::from)).collect()
     }
 }
 

@@ -16,6 +16,7 @@ mod former;
 mod key;
 mod link;
 mod neighbour;
+mod nic_port;
 mod port;
 mod route;
 mod rows;
@@ -49,6 +50,7 @@ pub(crate) use key::{
 };
 pub(crate) use link::{LinkUp, ObservedLink};
 pub(crate) use neighbour::{Neighbour, ObservedNeighbour};
+pub(crate) use nic_port::{NicPort, ObservedNic};
 pub(crate) use port::{ObservedPort, Port};
 pub(crate) use route::{ObservedRoute, Route, destination, ip};
 pub(crate) use rows::strings;
@@ -166,6 +168,7 @@ kinds! {
     Ssl(Ssl): "ssl", Switch, Own;
     Port(Port): "port", Switch, Journal;
     Bridge(Bridge): "bridge", Switch, Journal;
+    NicPort(NicPort): "nic-port", Switch, Journal;
     Adopted(Adopted): "adopted-bridge", Switch, Own;
     Tunnel(Tunnel): "tunnel", Switch, Own;
     File(File): "file", Kernel, Journal;

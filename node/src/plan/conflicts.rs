@@ -42,6 +42,8 @@ pub(super) enum Blocks {
     Subnet(IpNet),
     /// The tunnels' end.
     EncapIp,
+    /// A NIC in the bridge of a physical network.
+    Nic(String),
     /// Nothing: the plan is one that the machine can have.
     Nothing,
 }
@@ -62,7 +64,7 @@ impl Conflict {
         }
     }
 
-    fn blocking(self, blocks: Blocks) -> Self {
+    pub(super) fn blocking(self, blocks: Blocks) -> Self {
         Self { blocks, ..self }
     }
 
@@ -82,6 +84,13 @@ impl Conflict {
             Blocks::Peer(net) | Blocks::Network(net) | Blocks::Subnet(net) => net,
             Blocks::EncapIp => {
                 return matches!(item, Item::Key(it) if it.key == ENCAP_IP);
+            }
+            Blocks::Nic(nic) => {
+                return match item {
+                    Item::NicPort(it) => it.nic == *nic,
+                    Item::LinkUp(it) => it.0 == *nic,
+                    _ => false,
+                };
             }
             Blocks::Nothing => return false,
         };

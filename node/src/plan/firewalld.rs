@@ -17,7 +17,7 @@ impl Plan {
         let has_bridge = self
             .items
             .iter()
-            .any(|item| matches!(item, Item::Bridge(_)));
+            .any(|item| matches!(item, Item::Bridge(it) if it.name == TUNNEL));
         let links = match settings.mode {
             Mode::Ovn if self.has_door() => vec![LINK, DOOR],
             Mode::Ovn => vec![LINK],

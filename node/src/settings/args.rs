@@ -94,6 +94,15 @@ pub(crate) struct SettingsArgs {
         value_delimiter = ' '
     )]
     pub(super) bridge_mappings: Vec<String>,
+    /// Bridge to make, with a spare NIC, which has no addresses, and the physical network that it
+    /// carries for OVN, if any, such as br-data:eth1:physnet1; may be repeated
+    #[arg(
+        long = "data-bridge",
+        value_name = "NAME:NIC[:NETWORK]",
+        env = "PODWIRE_DATA_BRIDGES",
+        value_delimiter = ' '
+    )]
+    pub(super) data_bridges: Vec<String>,
     /// Setting of ovn-controller (ovn-controller(8)), such as ovn-monitor-all=false; may be
     /// repeated
     #[arg(

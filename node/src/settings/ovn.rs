@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use super::{SettingsError, bad};
+use super::{DataBridge, Mode, SettingsError, bad};
 use crate::overlap::not_for_pods;
+use crate::{GATEWAY, TUNNEL};
 
 /// The format of a key's value.
 #[derive(Clone, Copy)]
@@ -89,6 +90,84 @@ pub(super) fn bridge_mappings(
         }
     }
     Ok(mappings)
+}
+
+impl DataBridge {
+    /// As in the flag.
+    pub(crate) fn text(&self) -> String {
+        let Self { name, nic, network } = self;
+        match network {
+            Some(network) => format!("{name}:{nic}:{network}"),
+            None => format!("{name}:{nic}"),
+        }
+    }
+}
+
+/// Bridges with their NICs.
+pub(super) fn data_bridges(
+    texts: &[String],
+    integration: &str,
+    mode: Mode,
+) -> Result<Vec<DataBridge>, SettingsError> {
+    let flag = "--data-bridge";
+    let mut bridges: Vec<DataBridge> = Vec::new();
+    for text in texts {
+        let parts: Vec<&str> = text.split(':').collect();
+        let (name, nic, network) = match parts[..] {
+            [name, nic] => (name, nic, None),
+            [name, nic, network] => (name, nic, Some(network)),
+            _ => ("", "", None),
+        };
+        // linux/if.h: IFNAMSIZ, with the end.
+        let is_link = |it: &str| {
+            let is_graphic = it.chars().all(|it| it.is_ascii_graphic() && it != '/');
+            !it.is_empty() && it.len() < 16 && is_graphic
+        };
+        let is_network = |it: &str| !it.is_empty() && !it.contains(',');
+        if !is_link(name) || !is_link(nic) || !network.is_none_or(is_network) {
+            let problem = "expected a bridge, a NIC and perhaps a physical network, as in \
+                           br-data:eth1:physnet1";
+            return Err(bad(flag, text, problem));
+        }
+        if [integration, GATEWAY, TUNNEL].contains(&name) || name == nic {
+            return Err(bad(
+                flag,
+                text,
+                format!("{name} is another link: choose another name"),
+            ));
+        }
+        if mode == Mode::Plain && network.is_some() {
+            let problem = "the physical network is for OVN: omit it, or use --mode ovn";
+            return Err(bad(flag, text, problem));
+        }
+        if bridges.iter().any(|it| it.name == name || it.nic == nic) {
+            return Err(bad(flag, text, "the bridge or the NIC is named twice"));
+        }
+        bridges.push(DataBridge {
+            name: name.to_owned(),
+            nic: nic.to_owned(),
+            network: network.map(str::to_owned),
+        });
+    }
+    Ok(bridges)
+}
+
+/// Adds the physical networks of bridges to those by physical network.
+pub(super) fn map(
+    bridges: &[DataBridge],
+    mappings: &mut BTreeMap<String, String>,
+) -> Result<(), SettingsError> {
+    for bridge in bridges {
+        let Some(network) = &bridge.network else {
+            continue;
+        };
+        let other = mappings.insert(network.clone(), bridge.name.clone());
+        if let Some(other) = other.filter(|other| *other != bridge.name) {
+            let problem = format!("physical network {network} is on {other} already");
+            return Err(bad("--data-bridge", &bridge.text(), problem));
+        }
+    }
+    Ok(())
 }
 
 /// Keys with their values; if a key occurs twice, the last one counts.

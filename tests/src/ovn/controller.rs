@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::{Central, NORTHBOUND, OvnNode, SOUTHBOUND};
 use crate::failure::OrFail;
 use crate::words::Words;
-use crate::{Agent, Pod};
+use crate::{Agent, Pod, conf};
 
 const ROUTER: &str = "cluster";
 
@@ -171,6 +171,40 @@ impl Central {
         let pod = node.pod(name);
         let port = LogicalPort::of(&pod, node, number);
         (pod.on_default_network(&port.entry()), port)
+    }
+
+    /// A pod on VLAN 100 of a physical network, with address 192.0.2.11/24; with its network
+    /// configuration.
+    #[track_caller]
+    pub fn on_physical_network<'node>(
+        &self,
+        node: &'node OvnNode,
+        name: &str,
+        network: &str,
+    ) -> (Pod<'node>, Value) {
+        self.nbctl(format!(
+            "ls-add lan -- lsp-add lan lan-physical '' 100 -- lsp-set-type lan-physical localnet \
+             -- lsp-set-addresses lan-physical unknown \
+             -- lsp-set-options lan-physical network_name={network}"
+        ));
+        let mut pod = node.pod(name);
+        let mut port = LogicalPort::of(&pod, node, 11);
+        port.node = "lan".to_owned();
+        port.name = format!("blue.lan_{}_{name}", pod.namespace);
+        self.add_port(&port);
+        pod.interface = "net1".to_owned();
+        let entry = json!({"ip_addresses": ["192.0.2.11/24"], "mac_address": port.mac()});
+        let mut lan = conf();
+        for (field, value) in [
+            ("name", "lan"),
+            ("topology", "localnet"),
+            ("netAttachDefName", "blue/lan"),
+            ("physicalNetworkName", network),
+        ] {
+            lan[field] = value.into();
+        }
+        let pod = pod.annotate("k8s.ovn.org/pod-networks", &json!({"blue/lan": entry}));
+        (pod, lan)
     }
 
     /// Removes a logical port.

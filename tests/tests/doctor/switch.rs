@@ -146,6 +146,39 @@ fn ovn_controller_gone_and_with_it_the_bridge_and_what_it_was_told() {
     }
 }
 
+#[test]
+fn the_bridges_of_physical_networks() {
+    let central = Central::start();
+    let node = central.node("node-a", 1);
+    let mut patient = Patient::healthy(&node, OvnNode::agent_options());
+    let mappings = || node.vsctl("get open_vswitch . external_ids:ovn-bridge-mappings");
+    node.set_key("ovn-bridge-mappings", "physnet1:br1");
+    patient.healthy_after(&[
+        "mapping-bridge-missing",
+        "physical network physnet1 is not connected: bridge br1, in ovn-bridge-mappings, does",
+    ]);
+    assert_eq!(patient.followed, ["ovs-vsctl add-br br1"]);
+    node.set_key("ovn-bridge-mappings", "physnet1:br1,nonsense,physnet2:br1");
+    patient.healthy_after(&["mapping-wrong", "nonsense"]);
+    assert_eq!(mappings().trim(), "\"physnet1:br1,physnet2:br1\"");
+    node.set_key("ovn-bridge-mappings", "nonsense");
+    patient.healthy_after(&["mapping-wrong", "nonsense"]);
+
+    // The mapping of a pod's network is removed while the pod runs.
+    node.set_key("ovn-bridge-mappings", "physnet1:br1,physnet3:br1");
+    let (web, lan) = central.on_physical_network(&node, "web", "physnet3");
+    web.exec("ADD", &lan).success();
+    node.set_key("ovn-bridge-mappings", "physnet1:br1");
+    patient.fill_in = vec![("BRIDGE", "br1".to_owned())];
+    patient.healthy_after(&[
+        "mapping-missing",
+        "physical network physnet3 is not connected (pods on it: tests/web): ovn-bridge-mappings \
+         has physnet1:br1 only",
+    ]);
+    assert_eq!(mappings().trim(), "\"physnet1:br1,physnet3:br1\"");
+    web.exec("DEL", &lan).success();
+}
+
 /// The kernel's table is the whole machine's, and read-only in a node's network namespace. So that
 /// it can be changed, the node has files in its place.
 #[test]

@@ -82,28 +82,7 @@ fn beside_ovn_a_pod_has_its_default_network_and_a_bridge_of_its_own() {
 fn a_pod_on_a_physical_network_is_refused_without_its_mapping_and_then_talks_on_its_vlan() {
     let (central, node) = Central::with_node();
     let _agent = node.start_agent(&OvnNode::agent_options());
-    central.nbctl(
-        "ls-add lan -- lsp-add lan lan-physical '' 100 -- lsp-set-type lan-physical localnet \
-         -- lsp-set-addresses lan-physical unknown \
-         -- lsp-set-options lan-physical network_name=physnet",
-    );
-    let mut web = node.pod("web");
-    let mut port = LogicalPort::of(&web, &node, 11);
-    port.node = "lan".to_owned();
-    port.name = "blue.lan_tests_web".to_owned();
-    central.add_port(&port);
-    web.interface = "net1".to_owned();
-    let entry = json!({"ip_addresses": ["192.0.2.11/24"], "mac_address": port.mac()});
-    let web = web.annotate("k8s.ovn.org/pod-networks", &json!({"blue/lan": entry}));
-    let mut lan = conf();
-    for (name, value) in [
-        ("name", "lan"),
-        ("topology", "localnet"),
-        ("netAttachDefName", "blue/lan"),
-        ("physicalNetworkName", "physnet"),
-    ] {
-        lan[name] = value.into();
-    }
+    let (web, lan) = central.on_physical_network(&node, "web", "physnet");
 
     let refused = web.exec("ADD", &lan).error();
     assert_eq!(refused.code, 11, "{refused:?}");

@@ -43,10 +43,21 @@ pub(super) fn parse(text: &str, path: &Path, settings: &Settings) -> Parsed {
         Ok(())
     };
     let mut of_node = toml::Table::new();
+    let mut of_bridges = None;
     for (key, value) in entries {
         let line = line_of(value.span().start);
         match (value.into_inner(), &agents) {
             (Value::Table(table), _) if key == NODE => of_node = table,
+            (Value::Array(tables), _) if key == BRIDGE && tables.iter().all(Value::is_table) => {
+                let bridges = tables
+                    .into_iter()
+                    .map(bridge)
+                    .collect::<Result<Vec<_>, _>>();
+                let bridges = bridges.map_err(|problem| Wrong { line, problem })?;
+                if let Some(setting) = settings.find(DATA_BRIDGES).filter(|_| settings.of_node) {
+                    of_bridges = Some((setting.key.clone(), line, bridges));
+                }
+            }
             (_, Some(agents)) if agents.find(&key).is_some() && !is_shared(&key, settings) => {}
             (value, _) => take(&key, line, value)?,
         }
@@ -55,7 +66,41 @@ pub(super) fn parse(text: &str, path: &Path, settings: &Settings) -> Parsed {
     for (key, value) in of_node.into_iter().filter(|_| settings.of_node) {
         take(&key, None, value)?;
     }
+    if let Some((key, line, values)) = of_bridges {
+        let origin = Origin::File {
+            path: path.to_owned(),
+            key: format!("[[{BRIDGE}]]"),
+            line,
+        };
+        layer.insert(key, Given { values, origin });
+    }
     Ok((layer, Vec::new()))
+}
+
+/// The tables of bridges that the node role makes, and its setting for them.
+const BRIDGE: &str = "bridge";
+const DATA_BRIDGES: &str = "data-bridges";
+
+/// One of them in the form of the flag's value, or what is wrong with it.
+fn bridge(table: Value) -> Result<String, String> {
+    let Value::Table(mut table) = table else {
+        return Err(format!("[[{BRIDGE}]]: expected a table"));
+    };
+    let mut parts = Vec::new();
+    for (key, is_needed) in [("name", true), ("nic", true), ("network", false)] {
+        match table.remove(key) {
+            Some(Value::String(text)) if !text.contains([':', ' ']) => parts.push(text),
+            Some(value) => return Err(format!("[[{BRIDGE}]] {key} = {value}: expected a name")),
+            None if is_needed => return Err(format!("[[{BRIDGE}]] {key}: it is missing")),
+            None => {}
+        }
+    }
+    match table.keys().next() {
+        Some(key) => Err(format!(
+            "[[{BRIDGE}]]: there is no {key:?}: it has name, nic, network"
+        )),
+        None => Ok(parts.join(":")),
+    }
 }
 
 /// The table of the node role.

@@ -217,10 +217,27 @@ fn podwire_s_own_file_has_a_table_of_the_role_s() {
             "--take-over=true",
         ]
     );
+    let bridges = "[[bridge]]\nname = 'br-data'\nnic = 'eth1'\n\
+                   [[bridge]]\nname = 'br-lab'\nnic = 'eth2'\nnetwork = 'lab'\n";
+    assert_eq!(
+        Role::new().file("podwire.toml", bridges).told(),
+        [
+            "--data-bridge=br-data:eth1",
+            "--data-bridge=br-lab:eth2:lab"
+        ]
+    );
     let wrong = |text: &str| {
         let role = Role::new().file("podwire.toml", text);
         role.line().unwrap_err()
     };
+    assert_eq!(
+        wrong("[[bridge]]\nname = 'br-data'"),
+        "podwire.toml, line 1: [[bridge]] nic: it is missing"
+    );
+    assert_eq!(
+        wrong("[[bridge]]\nname = 'br-data'\nnic = 'eth1'\nmtu = 9000"),
+        r#"podwire.toml, line 1: [[bridge]]: there is no "mtu": it has name, nic, network"#
+    );
     assert_eq!(
         wrong("[node]\nencap-ipp = 'x'"),
         r#"podwire.toml: there is no setting "encap-ipp"; is it encap-ip?"#

@@ -56,6 +56,12 @@ kinds! {
         ControllerSilent,
         /// OVN has no tunnel to other nodes.
         EncapIpUnset,
+        /// An entry of ovn-bridge-mappings can't be read.
+        MappingWrong,
+        /// It names a bridge that does not exist.
+        MappingBridgeMissing,
+        /// A physical network of pods is not in it.
+        MappingMissing,
         /// ADDs wait for ovn-northd.
         NorthdSlow,
         /// Flushing a connection tracking zone takes long, for the kernel's table is large.

@@ -15,7 +15,9 @@ use super::service::{agent_log, restart_controller, restart_switch, start_agent}
 use super::{Examined, Finding, Kind, Places};
 use podwire::config::Wait;
 use podwire::inspect::StatusView;
-use podwire::ports::{BridgeView, PortRecord, SwitchView, version_of};
+use podwire::ports::{
+    BridgeView, MappingFault, PortRecord, SwitchView, mapping_faults, version_of,
+};
 
 /// Time limit of each daemon's answer.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -50,6 +52,8 @@ pub(super) struct ObservedSwitch {
     has_max_idle: bool,
     /// Whether OVN is in use here, and whether ovn-controller is connected.
     controller: Option<Result<(), String>>,
+    /// What is wrong with the bridges of OVN's physical networks.
+    mappings: Vec<MappingFault>,
     /// The kernel's connection tracking table.
     tracking: Option<Table>,
     /// The agent's process, if it answers.
@@ -78,12 +82,14 @@ pub(super) async fn look(places: &Places, status: Option<&StatusView>) -> Observ
         ) => Err(error.to_string()),
         (Err(error), _) => Err(error.to_string()),
     };
-    let (switch, ports, has_max_idle) = client.read(|db| {
+    let (switch, ports, has_max_idle, mappings) = client.read(|db| {
         let has_max_idle = db
             .open_vswitch()
             .is_some_and(|root| root.other_config().str(MAX_IDLE).is_some());
         let switch = SwitchView::read(db, &bridge);
-        (switch, PortRecord::ours(db), has_max_idle)
+        let ports = PortRecord::ours(db);
+        let mappings = mapping_faults(db, &ports);
+        (switch, ports, has_max_idle, mappings)
     });
     let is_made = UnixStream::connect(management_socket(rundir, &bridge))
         .await
@@ -111,6 +117,7 @@ pub(super) async fn look(places: &Places, status: Option<&StatusView>) -> Observ
         has_max_idle,
         pidfile,
         controller,
+        mappings,
         tracking: Table::read(),
         is_made,
         agent: status.map(|status| status.pid),
@@ -293,6 +300,7 @@ pub(super) fn examine_ovn(seen: &ObservedSwitch) -> Option<Examined> {
             findings.push(Finding::wrong(Kind::EncapIpUnset, what).fix(command));
         }
     }
+    findings.extend(seen.mappings.iter().map(mapping));
     // The userspace datapath has a table of its own.
     let on_kernel = |it: &BridgeView| it.datapath == "system";
     if controller.is_ok() && seen.switch.bridge.as_ref().is_some_and(on_kernel) {
@@ -307,4 +315,25 @@ pub(super) fn examine_ovn(seen: &ObservedSwitch) -> Option<Examined> {
         ),
         findings,
     })
+}
+
+/// A fault of the bridges of physical networks.
+fn mapping(fault: &MappingFault) -> Finding {
+    let (by, pods) = match fault {
+        MappingFault::Entry { problem, fix } => {
+            return Finding::wrong(Kind::MappingWrong, problem.clone()).fix(fix.clone());
+        }
+        MappingFault::Unmapped { by, pods } => (by, pods),
+    };
+    let kind = match by.has_mapping() {
+        true => Kind::MappingBridgeMissing,
+        false => Kind::MappingMissing,
+    };
+    let users = match pods.len() {
+        0 => String::new(),
+        _ => format!(" (pods on it: {})", pods.join(", ")),
+    };
+    let (network, problem) = (&by.network, by.problem());
+    let what = format!("physical network {network} is not connected{users}: {problem}");
+    Finding::wrong(kind, what).fix(by.fix())
 }

@@ -60,6 +60,22 @@ fn a_user_s_network_is_a_definition_s_configuration() {
     assert_eq!(config["vlanID"], 100);
     assert_eq!(config["physicalNetworkName"], "physnet");
     assert_eq!(config["excludeSubnets"], "10.1.0.0/24,10.1.9.0/24");
+    let key = Key::object(Of::UserNetwork, id());
+    let definition = |change: fn(&mut Value)| {
+        let mut object = spec.definition(&id(), &key, "u");
+        object["metadata"]["resourceVersion"] = "9".into();
+        change(&mut object);
+        object
+    };
+    let stored = |object: Value| Stored::of(&serde_json::from_value(object).unwrap());
+    let resource = json!({ "k8s.v1.cni.cncf.io/resourceName": "network.podwire.io/physnet" });
+    let made = definition(|_| {});
+    assert_eq!(made["metadata"]["annotations"], resource);
+    assert_eq!(spec.changes(&id(), &stored(made)), None);
+    let earlier = definition(|it| it["metadata"]["annotations"] = Value::Null);
+    let patch = spec.changes(&id(), &stored(earlier)).unwrap();
+    assert_eq!(patch["metadata"]["annotations"], resource);
+    assert_eq!(patch["spec"], Value::Null);
     let team = |name: &str| [("team".to_owned(), name.to_owned())].into();
     let selector = spec.namespaces.unwrap();
     assert!(selector.matches(&team("a")) && !selector.matches(&team("b")));

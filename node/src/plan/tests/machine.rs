@@ -21,6 +21,7 @@ pub(super) fn settings(subnets: &[&str]) -> Settings {
         encap_ips: Vec::new(),
         encap_port: None,
         bridge_mappings: Default::default(),
+        data_bridges: Default::default(),
         ovn_options: Default::default(),
         tuning: Default::default(),
         firewalld: crate::settings::Firewalld::Runtime,
