@@ -163,7 +163,7 @@ fn publish(
 /// Whole packets from outside are larger than what the door and the pods' links take. Open vSwitch's
 /// userspace datapath puts fragments together, and loses what is then too large.
 #[test]
-#[ignore = "wants the kernel's datapath: make test-kernel"]
+#[ignore = "wants the kernel's datapath: make test-kernel-doors"]
 fn a_client_that_sends_more_than_the_door_takes_is_told_and_answered() {
     let (central, server, controller) = start();
     let nodes = [("node-a", 1), ("node-b", 2)];
