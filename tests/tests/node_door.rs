@@ -160,8 +160,8 @@ fn publish(
     central.sync();
 }
 
-/// Whole packets from outside are larger than what the door and the pods' links take. Open vSwitch's
-/// userspace datapath puts fragments together, and loses what is then too large.
+/// Whole packets from outside are larger than what the door and the pods' links take. Open
+/// vSwitch's userspace datapath puts fragments together, and loses what is then too large.
 #[test]
 #[ignore = "wants the kernel's datapath: make test-kernel-doors"]
 fn a_client_that_sends_more_than_the_door_takes_is_told_and_answered() {
