@@ -346,7 +346,7 @@ fn cleanup_ends_though_the_api_server_does_not_answer() {
     let flags = format!("--cluster --node-name node-a --k8s-apiserver http://{server}");
     let done = machine.podwire_node("cleanup", flags);
     assert_eq!(done.status.code(), Some(1), "{done:?}");
-    let said = "remove the node's annotations: no answer within 10 s";
+    let said = "remove the node's annotations and resources: no answer within 10 s";
     assert!(done.stderr.contains(said), "{done:?}");
     // What is this machine's own is undone.
     assert!(done.stdout.contains("removed "), "{done:?}");
