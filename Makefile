@@ -73,6 +73,14 @@ demo-gateway: root ## a machine's only NIC is moved into br-ex while a TCP strea
 	@$(CARGO) build -p podwire-tests --bin podwire-demo
 	@PODWIRE_BIN=$(CURDIR)/target/release/podwire target/debug/podwire-demo gateway
 
+.PHONY: demo-underlay
+demo-underlay: root ## two machines with spare NICs on a switch with VLANs: podwire node makes their bridges, and pods and a host outside talk on VLAN 100
+	@.ci/packages $(DEMO_PACKAGES) nftables
+	@$(CARGO) build --release -p podwire-tools --bin podwire
+	@$(MAKE) --no-print-directory plugin
+	@$(CARGO) build -p podwire-tests --bin podwire-demo
+	@PODWIRE_BIN=$(CURDIR)/target/release/podwire target/debug/podwire-demo underlay
+
 .PHONY: demo-cluster
 demo-cluster: DEMO = cluster
 demo-cluster: root ## a cluster's network on podwire and OVN alone: controller, two nodes, pods, a service, the leader killed; with a real kube-apiserver after `make kubernetes`

@@ -46,6 +46,20 @@ fn the_demo_shows_both_pods_and_ends_well() {
 }
 
 #[test]
+fn the_underlay_demo_has_pods_and_a_host_talk_on_a_vlan_and_ends_well() {
+    let mut demo = Command::new(DEMO);
+    demo.arg("underlay");
+    let shown = [
+        "✓ the host outside and web exchange",
+        "✓ web and db, across the switch, exchange",
+        "✓ who is in another VLAN hears nobody",
+        "it is put back",
+        "✓ nothing is left",
+    ];
+    ends_well(demo, &shown);
+}
+
+#[test]
 fn the_ovn_demo_draws_its_network_and_ends_well() {
     let mut demo = Command::new(DEMO);
     demo.arg("ovn");

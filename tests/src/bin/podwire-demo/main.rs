@@ -1,6 +1,6 @@
-//! `make demo`, `make demo-ovn`, `make demo-node`, `make demo-gateway`, `make demo-cluster`,
-//! `make demo-policy` and `make cluster`: podwire's main job, shown on real components in a few
-//! seconds.
+//! `make demo`, `make demo-ovn`, `make demo-node`, `make demo-gateway`, `make demo-underlay`,
+//! `make demo-cluster`, `make demo-policy` and `make cluster`: podwire's main job, shown on real
+//! components in a few seconds.
 //!
 //! A private Open vSwitch and agent, two pods wired from their annotations by the plugin as a
 //! runtime would exec it, traffic between them, CHECK, DEL, and proof that nothing is left. All of
@@ -18,6 +18,7 @@ mod proof;
 mod reach;
 mod stage;
 mod table;
+mod underlay;
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -74,6 +75,7 @@ fn main() -> ExitCode {
         Some("stay") => cluster::stay,
         Some("policy") => policy::run,
         Some("gateway") => gateway::run,
+        Some("underlay") => underlay::run,
         _ => run,
     };
     match story(&stage) {

@@ -1,0 +1,213 @@
+//! `make demo-underlay`: two machines with a spare NIC each on a switch with VLANs. The node role
+//! makes a bridge of the NIC, pods on it are in VLAN 100 of the physical network, and a host outside
+//! talks to them.
+
+use std::os::fd::AsRawFd;
+use std::path::PathBuf;
+
+use podwire_tests::machine::Machine;
+use podwire_tests::{AgentOptions, Failure, Place, Pod, TestNode, process, traffic};
+use serde_json::{Value, json};
+
+use crate::proof::{Proof, expect};
+use crate::stage::{self, Stage};
+use crate::{TCP_BYTES, kept_logs, marks, nothing_left, parsed};
+
+const BRIDGE: &str = "--data-bridge br-data:eth1:physnet1";
+const VLAN: u16 = 100;
+const OUTSIDE: &str = "198.51.100.1";
+const NAMES: [&str; 2] = ["node-a", "node-b"];
+
+const PICTURE: &str = "
+                   switch
+  host outside ──── VLAN 100
+  198.51.100.1        ║
+                      ╠══ eth1 ─ br-data ─ VLAN 100 ─ web       198.51.100.11   node-a
+                      ║
+                      ╚══ eth1 ─ br-data ┬ VLAN 100 ─ db        198.51.100.12   node-b
+                                         └ VLAN 101 ─ stranger  198.51.100.13
+";
+
+/// Runs the demo. A failure has been told already; what is left of it is the directory of its logs.
+pub(crate) fn run(stage: &Stage) -> Result<(), Option<PathBuf>> {
+    let proof = stage.silent(Proof::start).map_err(|()| None)?;
+    let (switch, machines) = stage
+        .step("two machines with a spare NIC each, a switch", || {
+            Ok((
+                (TestNode::new(), NAMES.map(|_| Machine::new())),
+                String::new(),
+            ))
+        })
+        .map_err(|()| None)?;
+    let outside = switch.place().with_new_network();
+    let all = [&switch, machines[0].node(), machines[1].node()];
+    let marks = marks(&all);
+    let mut namespaces: Vec<u64> = all.map(|it| it.place().network_inode()).into();
+    namespaces.push(outside.network_inode());
+    story(stage, &switch, &outside, &machines).map_err(|()| kept_logs(&all))?;
+    drop((outside, machines, switch));
+    nothing_left(stage, &proof, &marks, &namespaces)
+}
+
+fn story(
+    stage: &Stage,
+    switch: &TestNode,
+    outside: &Place,
+    machines: &[Machine; 2],
+) -> Result<(), ()> {
+    stage.step(
+        "the switch carries VLANs; a host of VLAN 100 is at it",
+        || {
+            switch.start_ovsdb_server();
+            switch.start_vswitchd();
+            switch.add_bridge("br-wire");
+            for (name, machine) in NAMES.iter().zip(machines) {
+                plug(machine.node().place(), "eth1", switch, name)?;
+            }
+            plug(outside, "eth0", switch, "outside")?;
+            let wires = NAMES.map(|name| format!("add-port br-wire {name}"));
+            switch.vsctl(wires.join(" -- "));
+            switch.vsctl(format!("add-port br-wire outside tag={VLAN}"));
+            in_place(outside, &format!("ip address add {OUTSIDE}/24 dev eth0"))?;
+            Ok(((), format!("{OUTSIDE}/24")))
+        },
+    )?;
+    let runs = stage.step(&format!("podwire node run {BRIDGE}"), || {
+        let runs = machines.each_ref().map(|machine| machine.start_run(BRIDGE));
+        let bridges = machines[0].node().vsctl("list-ports br-data");
+        expect("br-data", "eth1", bridges.trim() == "eth1", || {
+            bridges.clone()
+        })?;
+        Ok((runs, "eth1 in br-data".to_owned()))
+    })?;
+    let agents = stage.step("podwire agent on both", || {
+        let options = AgentOptions::default().with("--mode ovn --wait ofport");
+        let agents = machines.each_ref().map(|machine| {
+            let node = machine.node();
+            // It is mapped for OVN, and also for pods of the plain kind.
+            node.vsctl("br-set-external-id br-data podwire.io/attach true");
+            node.start_agent(&options)
+        });
+        Ok((agents, String::new()))
+    })?;
+    let mut pods = Vec::new();
+    for (machine, (pod, number, vlan)) in [
+        (&machines[0], ("web", 11, VLAN)),
+        (&machines[1], ("db", 12, VLAN)),
+        (&machines[1], ("stranger", 13, VLAN + 1)),
+    ] {
+        let title = format!("ADD {pod}, 198.51.100.{number}, VLAN {vlan}");
+        pods.push(stage.step(&title, || {
+            let conf = conf(number, vlan);
+            let pod = machine.node().pod(pod);
+            let add = pod.exec("ADD", &conf);
+            add.success();
+            let took = stage::milliseconds(add.duration());
+            Ok(((pod, conf), took))
+        })?);
+    }
+    let [(web, _), (db, _), (stranger, _)] = &pods[..] else {
+        unreachable!("three were wired")
+    };
+    stage.say(PICTURE);
+    talk(stage, outside, [web, db])?;
+    stage.step("who is in another VLAN hears nobody", || {
+        let silent = traffic::ping(stranger.place(), parsed(OUTSIDE)?, 1).is_err();
+        expect("stranger", "no answer", silent, || "an answer".to_owned())?;
+        Ok(((), format!("VLAN {}", VLAN + 1)))
+    })?;
+    stage.step(
+        "somebody takes the NIC out of the bridge: it is put back",
+        || {
+            machines[0].node().vsctl("del-port br-data eth1");
+            runs[0].await_log("restored NIC eth1 in br-data (was missing)", 1);
+            traffic::ping_until_answered(web.place(), parsed(OUTSIDE)?)?;
+            Ok(((), String::new()))
+        },
+    )?;
+    stage.step("DEL, the agents and the node role end, cleanup", || {
+        for (pod, conf) in &pods {
+            pod.exec("DEL", conf).success();
+        }
+        let agents = agents.into_iter().map(|agent| agent.stop());
+        let mut ended = agents.chain(runs.into_iter().map(|run| run.stop()));
+        let well = ended.all(|status| status.success());
+        expect("agents and node roles", "exit status 0", well, || {
+            "another".to_owned()
+        })?;
+        for machine in machines {
+            machine.cleanup("");
+            let left = machine.node().vsctl("list-br");
+            expect("bridges", "no br-data", !left.contains("br-data"), || {
+                left.clone()
+            })?;
+        }
+        Ok(((), String::new()))
+    })
+}
+
+/// Each pod and the host outside, and the pods with each other.
+fn talk(stage: &Stage, outside: &Place, [web, db]: [&Pod<'_>; 2]) -> Result<(), ()> {
+    let mebibytes = TCP_BYTES >> 20;
+    for (title, from, to, at) in [
+        (
+            "the host outside and web",
+            outside,
+            web.place(),
+            "198.51.100.11",
+        ),
+        (
+            "the host outside and db",
+            outside,
+            db.place(),
+            "198.51.100.12",
+        ),
+        (
+            "web and db, across the switch,",
+            web.place(),
+            db.place(),
+            "198.51.100.12",
+        ),
+    ] {
+        let title = format!("{title} exchange {mebibytes} MiB by TCP");
+        stage.step(&title, || {
+            traffic::ping_until_answered(from, parsed(at)?)?;
+            let started = std::time::Instant::now();
+            traffic::tcp_echo(from, to, parsed(at)?, TCP_BYTES)?;
+            Ok(((), stage::milliseconds(started.elapsed())))
+        })?;
+    }
+    Ok(())
+}
+
+fn conf(number: u8, vlan: u16) -> Value {
+    let address = format!("198.51.100.{number}/24");
+    json!({
+        "cniVersion": "1.0.0", "name": "lan", "type": "podwire-cni", "bridge": "br-data",
+        "vlan": vlan, "ipam": {"type": "static", "addresses": [{"address": address}]},
+    })
+}
+
+/// A cable from a new NIC of a place to a new port of the switch.
+fn plug(place: &Place, nic: &str, switch: &TestNode, port: &str) -> Result<(), Failure> {
+    let network = switch.place().network().as_raw_fd();
+    let switch_s = format!("/proc/{}/fd/{network}", std::process::id());
+    in_place(
+        place,
+        &format!("ip link add {nic} type veth peer name {port} netns {switch_s}"),
+    )?;
+    // The switch's packets have no checksums that hardware would add.
+    in_place(place, &format!("ethtool -K {nic} tx off"))?;
+    in_place(place, &format!("ip link set {nic} up"))?;
+    in_place(switch.place(), &format!("ip link set {port} up"))
+}
+
+fn in_place(place: &Place, line: &str) -> Result<(), Failure> {
+    let mut words = line.split_whitespace();
+    let mut command = std::process::Command::new(words.next().unwrap_or_default());
+    command.args(words);
+    let limit = std::time::Duration::from_secs(20);
+    let done = place.run(|| process::finish(command, b"", limit))?;
+    done.success(line);
+    Ok(())
+}
