@@ -1,6 +1,6 @@
 //! `make demo-underlay`: two machines with a spare NIC each on a switch with VLANs. The node role
-//! makes a bridge of the NIC, pods on it are in VLAN 100 of the physical network, and a host outside
-//! talks to them.
+//! makes a bridge of the NIC, pods on it are in VLAN 100 of the physical network, and a host
+//! outside talks to them.
 
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
