@@ -27,8 +27,11 @@ struct Ear<'a> {
     place: &'a Place,
     what: What<'a>,
     /// What passes there after all else, with this payload; nothing forbids it.
-    last: Box<dyn Fn(&[u8]) -> Vec<u8>>,
+    last: Framed,
 }
+
+/// A frame with a payload.
+type Framed = Box<dyn Fn(&[u8]) -> Vec<u8>>;
 
 enum What<'a> {
     Link(&'a str),
