@@ -77,14 +77,13 @@ impl CleanupArgs {
                      removes it\n"
                 ))?;
             }
-            if !has_door {
-                return Ok(ExitCode::SUCCESS);
+            if has_door {
+                say(&format!(
+                    "note: the annotation {DOOR_MAC} of node {name} may still be there \
+                     ({problem}): other nodes then lead clients to its door, which is gone; \
+                     cleanup --cluster removes it\n"
+                ))?;
             }
-            say(&format!(
-                "note: the annotation {DOOR_MAC} of node {name} may still be there ({problem}): \
-                 other nodes then lead clients to its door, which is gone; cleanup --cluster \
-                 removes it\n"
-            ))?;
         }
         if let Some(chassis) = chassis.filter(|_| self.cluster) {
             // ovn-controller has left: the removed key told it to.
