@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
-use netlink_packet_route::address::{AddressAttribute, AddressMessage, AddressScope};
+use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressMessage, AddressScope};
 use netlink_packet_route::neighbour::NeighbourMessage;
 use netlink_packet_route::route::{RouteMessage, RouteProtocol};
 use netlink_packet_route::rule::RuleMessage;
@@ -117,6 +117,15 @@ pub(crate) fn is_leased(message: &AddressMessage) -> bool {
         .attributes
         .iter()
         .any(|it| matches!(it, AddressAttribute::CacheInfo(life) if life.ifa_valid != FOREVER))
+}
+
+/// Whether the kernel makes no route for an address.
+pub(crate) fn has_no_route(message: &AddressMessage) -> bool {
+    let has = |it: &AddressAttribute| match it {
+        AddressAttribute::Flags(flags) => flags.contains(AddressFlags::Noprefixroute),
+        _ => false,
+    };
+    message.attributes.iter().any(has)
 }
 
 /// Whether somebody renews a route, by DHCP or router advertisements.

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 use netlink_packet_route::AddressFamily;
-use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressMessage};
+use netlink_packet_route::address::{AddressAttribute, AddressMessage};
 use netlink_packet_route::neighbour::{NeighbourAttribute, NeighbourMessage, NeighbourState};
 use netlink_packet_route::route::{RouteAttribute, RouteMessage, RouteProtocol, RouteType};
 use netlink_packet_route::rule::{RuleAttribute, RuleMessage};
@@ -13,7 +13,7 @@ use netlink_packet_route::rule::{RuleAttribute, RuleMessage};
 use super::dump::Dump;
 use super::in_use::{gateway, table};
 use crate::items::destination;
-use crate::moved::{NicConfig, is_leased};
+use crate::moved::{NicConfig, has_no_route, is_leased};
 
 /// linux/rtnetlink.h: RT_TABLE_LOCAL.
 const TABLE_LOCAL: u32 = 255;
@@ -73,17 +73,13 @@ fn address(message: &NeighbourMessage) -> Option<IpAddr> {
 
 /// The network of which the kernel makes the route for an address.
 fn connected(message: &AddressMessage) -> Option<IpNet> {
-    let mut attributes = message.attributes.iter();
-    let is_alone = attributes.any(|it| {
-        matches!(it, AddressAttribute::Flags(flags) if flags.contains(AddressFlags::Noprefixroute))
-    });
     // On a point-to-point link, it is the peer's.
     let ip = message.attributes.iter().find_map(|it| match it {
         AddressAttribute::Address(ip) => Some(*ip),
         _ => None,
     })?;
     let net = IpNet::new(ip, message.header.prefix_len).ok()?;
-    (!is_alone).then_some(net.trunc())
+    (!has_no_route(message)).then_some(net.trunc())
 }
 
 /// Whether the kernel makes a route by itself, for an address or for a link that is up.

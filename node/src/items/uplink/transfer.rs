@@ -2,20 +2,20 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
-use ipnet::Ipv6Net;
+use ipnet::{IpNet, Ipv6Net};
 use netlink_packet_route::address::{
     AddressAttribute, AddressFlags, AddressHeaderFlags, AddressMessage,
 };
 use netlink_packet_route::neighbour::{NeighbourAttribute, NeighbourMessage, NeighbourState};
 use netlink_packet_route::route::{
-    RouteAddress, RouteAttribute, RouteFlags, RouteMessage, RouteNextHopFlags, RouteProtocol,
+    RouteAttribute, RouteFlags, RouteMessage, RouteNextHopFlags, RouteProtocol,
 };
 use netlink_packet_route::rule::{RuleAttribute, RuleFlags, RuleMessage};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use rtnetlink::RouteMessageBuilder;
 
-use super::super::{CHANGE, Change, NEW, REPLACE};
-use crate::moved::{FOREVER, NicConfig, is_learned, is_leased};
+use super::super::{CHANGE, Change, NEW, REPLACE, destination};
+use crate::moved::{FOREVER, NicConfig, has_no_route, is_learned, is_leased};
 
 /// A link: its name and index.
 type Link = (String, u32);
@@ -30,6 +30,15 @@ const BY_KERNEL: u32 = 1024;
 struct Ends<'a> {
     names: [&'a str; 2],
     indexes: [u32; 2],
+}
+
+impl<'a> Ends<'a> {
+    fn of(from: &'a Link, to: &'a Link) -> Self {
+        Self {
+            names: [&*from.0, &*to.0],
+            indexes: [from.1, to.1],
+        }
+    }
 }
 
 /// Whether what has a lifetime keeps it.
@@ -49,10 +58,7 @@ pub(super) fn changes(
 ) -> [Vec<Change>; 2] {
     let renewed = lifetimes == Lifetimes::Renewed;
     let other = from.as_ref().unwrap_or(&to);
-    let ends = Ends {
-        names: [&*other.0, &*to.0],
-        indexes: [other.1, to.1],
-    };
+    let ends = Ends::of(other, &to);
     let mut staged = Vec::new();
     for message in &held.addresses {
         if renewed && is_temporary(message) {
@@ -97,7 +103,8 @@ pub(super) fn changes(
         switched.push(Change::Kernel(old, CHANGE));
         // The kernel leaves its route if another address of the network makes none (addrconf.c,
         // check_cleanup_prefix_route).
-        let old = connected(message, from.1).map(RouteNetlinkMessage::DelRoute);
+        let old = network(message).map(|net| kernel_route(net, from.1));
+        let old = old.map(RouteNetlinkMessage::DelRoute);
         switched.extend(old.map(|old| Change::Kernel(old, CHANGE)));
     }
     // With an address of one link, the kernel removes the routes of all links that have it as their
@@ -119,10 +126,7 @@ pub(super) fn changes(
 /// After a network manager has made on `to` what it makes: what it has removed is put back, and
 /// what stood in for its own is removed.
 pub(super) fn settled(held: &NicConfig, from: &Link, to: &Link) -> Vec<Change> {
-    let ends = Ends {
-        names: [&*from.0, &*to.0],
-        indexes: [from.1, to.1],
-    };
+    let ends = Ends::of(from, to);
     let (learned, lasting): (Vec<_>, Vec<_>) = held.routes.iter().partition(|it| is_learned(it));
     let (near, far): (Vec<_>, Vec<_>) = lasting.into_iter().partition(|it| !has_gateway(it));
     let mut changes = Vec::new();
@@ -144,10 +148,7 @@ pub(super) fn settled(held: &NicConfig, from: &Link, to: &Link) -> Vec<Change> {
 /// Removes what the kernel has made itself by a router advertisement that came before the network
 /// manager had told it not to.
 pub(super) fn made_twice(held: &NicConfig, from: &Link, to: &Link) -> Vec<Change> {
-    let ends = Ends {
-        names: [&*from.0, &*to.0],
-        indexes: [from.1, to.1],
-    };
+    let ends = Ends::of(from, to);
     let learned = held.routes.iter();
     let learned = learned.filter(|it| it.header.protocol == RouteProtocol::Ra);
     let own = learned.filter_map(|message| by_kernel(message, held, &ends, to.1));
@@ -167,34 +168,12 @@ fn by_kernel(
         set_metric(&mut own, BY_KERNEL);
         return (metric(message) != Some(BY_KERNEL)).then_some(own);
     }
-    let nets = held.addresses.iter().filter(|it| !has_no_route(it));
-    let mut nets = nets.filter_map(|it| connected(it, to));
-    let net = destination(message)?;
-    if nets.any(|it| destination(&it) == Some(net)) {
+    let Some(IpNet::V6(net)) = destination(message) else {
         return None;
-    }
-    let route = RouteMessageBuilder::<Ipv6Addr>::new()
-        .destination_prefix(net.0, net.1)
-        .output_interface(to)
-        .protocol(RouteProtocol::Kernel);
-    Some(route.build())
-}
-
-fn destination(message: &RouteMessage) -> Option<(Ipv6Addr, u8)> {
-    let length = message.header.destination_prefix_length;
-    message.attributes.iter().find_map(|it| match it {
-        RouteAttribute::Destination(RouteAddress::Inet6(ip)) => Some((*ip, length)),
-        _ => None,
-    })
-}
-
-/// Whether the kernel makes no route for an address.
-fn has_no_route(message: &AddressMessage) -> bool {
-    let has = |it: &AddressAttribute| match it {
-        AddressAttribute::Flags(flags) => flags.contains(AddressFlags::Noprefixroute),
-        _ => false,
     };
-    message.attributes.iter().any(has)
+    let mut own = held.addresses.iter().filter(|it| !has_no_route(it));
+    let is_for_address = own.any(|it| network(it) == Some(net));
+    (!is_for_address).then(|| kernel_route(net, to))
 }
 
 /// The addresses that nobody renews, of which a network manager may have removed those of others;
@@ -212,18 +191,23 @@ pub(super) fn addresses<'a>(
     })
 }
 
-/// The route that the kernel makes for an IPv6 address.
-fn connected(message: &AddressMessage, index: u32) -> Option<RouteMessage> {
+/// The network of an IPv6 address.
+fn network(message: &AddressMessage) -> Option<Ipv6Net> {
     let ip = message.attributes.iter().find_map(|it| match it {
         AddressAttribute::Address(IpAddr::V6(ip)) => Some(*ip),
         _ => None,
     })?;
     let net = Ipv6Net::new(ip, message.header.prefix_len).ok()?;
-    let route = RouteMessageBuilder::<Ipv6Addr>::new()
-        .destination_prefix(net.network(), net.prefix_len())
+    Some(net.trunc())
+}
+
+/// The route that the kernel makes for addresses of a network.
+fn kernel_route(net: Ipv6Net, index: u32) -> RouteMessage {
+    RouteMessageBuilder::<Ipv6Addr>::new()
+        .destination_prefix(net.addr(), net.prefix_len())
         .output_interface(index)
-        .protocol(RouteProtocol::Kernel);
-    Some(route.build())
+        .protocol(RouteProtocol::Kernel)
+        .build()
 }
 
 /// A privacy address (RFC 8981): the kernel makes another one on the new link.
