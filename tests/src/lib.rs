@@ -72,7 +72,7 @@ pub use datapath::{Datapath, datapath};
 pub use failure::{Failure, OrFail, Step, tail};
 pub use leftovers::Leftovers;
 pub use neighbour::Neighbour;
-pub use node::TestNode;
+pub use node::{TestNode, run_in};
 pub use node_run::NodeRun;
 pub use ovsdb::{Ovsdb, Row};
 pub use place::Place;

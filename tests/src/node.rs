@@ -420,11 +420,10 @@ impl TestNode {
 }
 
 /// Runs a program in a place and returns its standard output.
-pub(crate) fn run_in(
-    place: &Place,
-    program: &str,
-    arguments: impl Words,
-) -> Result<String, Failure> {
+///
+/// # Errors
+/// It fails, or does not end in time.
+pub fn run_in(place: &Place, program: &str, arguments: impl Words) -> Result<String, Failure> {
     let arguments = arguments.words();
     let mut command = Command::new(program);
     command.args(&arguments);

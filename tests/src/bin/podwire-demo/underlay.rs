@@ -6,7 +6,7 @@ use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 
 use podwire_tests::machine::Machine;
-use podwire_tests::{AgentOptions, Failure, Place, Pod, TestNode, process, traffic};
+use podwire_tests::{AgentOptions, Failure, Place, Pod, TestNode, run_in, traffic};
 use serde_json::{Value, json};
 
 use crate::proof::{Proof, expect};
@@ -68,7 +68,8 @@ fn story(
             let wires = NAMES.map(|name| format!("add-port br-wire {name}"));
             switch.vsctl(wires.join(" -- "));
             switch.vsctl(format!("add-port br-wire outside tag={VLAN}"));
-            in_place(outside, &format!("ip address add {OUTSIDE}/24 dev eth0"))?;
+            let address = format!("address add {OUTSIDE}/24 dev eth0");
+            run_in(outside, "ip", address)?;
             Ok(((), format!("{OUTSIDE}/24")))
         },
     )?;
@@ -192,22 +193,11 @@ fn conf(number: u8, vlan: u16) -> Value {
 fn plug(place: &Place, nic: &str, switch: &TestNode, port: &str) -> Result<(), Failure> {
     let network = switch.place().network().as_raw_fd();
     let switch_s = format!("/proc/{}/fd/{network}", std::process::id());
-    in_place(
-        place,
-        &format!("ip link add {nic} type veth peer name {port} netns {switch_s}"),
-    )?;
+    let peer = format!("type veth peer name {port} netns {switch_s}");
+    run_in(place, "ip", format!("link add {nic} {peer}"))?;
     // The switch's packets have no checksums that hardware would add.
-    in_place(place, &format!("ethtool -K {nic} tx off"))?;
-    in_place(place, &format!("ip link set {nic} up"))?;
-    in_place(switch.place(), &format!("ip link set {port} up"))
-}
-
-fn in_place(place: &Place, line: &str) -> Result<(), Failure> {
-    let mut words = line.split_whitespace();
-    let mut command = std::process::Command::new(words.next().unwrap_or_default());
-    command.args(words);
-    let limit = std::time::Duration::from_secs(20);
-    let done = place.run(|| process::finish(command, b"", limit))?;
-    done.success(line);
+    run_in(place, "ethtool", format!("-K {nic} tx off"))?;
+    run_in(place, "ip", format!("link set {nic} up"))?;
+    run_in(switch.place(), "ip", format!("link set {port} up"))?;
     Ok(())
 }
