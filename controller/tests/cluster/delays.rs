@@ -25,13 +25,28 @@ fn await_renewal(server: &ApiServer) {
     server.await_object(lease, |lease| time(lease) != before);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn waits_for_ovn_northd_and_the_node_are_told_apart() {
+/// A node that has joined OVN, and a controller that has done all there is to do.
+async fn start() -> (Central, ApiServer, Running) {
     let (central, server) = (Central::start(), ApiServer::start());
     server.apply(node(NODE, "192.0.2.1"));
     central.sbctl(format!("chassis-add {NODE} geneve 192.0.2.1"));
     let mut controller = Running::start(&central, &server, &[]);
     controller.idle().await;
+    (central, server, controller)
+}
+
+/// Claims the pod's port for the node, as ovn-controller does.
+fn claim(central: &Central) {
+    let chassis = central.sbctl(format!("--bare --columns=_uuid find Chassis name={NODE}"));
+    central.sbctl(format!(
+        "set Port_Binding default_web chassis={}",
+        chassis.trim()
+    ));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn waits_for_ovn_northd_and_the_node_are_told_apart() {
+    let (central, server, controller) = start().await;
     let before = told(&server, |told| told["waiting"] == 0);
     assert_eq!(before["northd"], Value::Null);
 
@@ -47,11 +62,7 @@ async fn waits_for_ovn_northd_and_the_node_are_told_apart() {
     assert_eq!(there["nodes"], Value::Null);
 
     // As ovn-controller does it, in two transactions.
-    let chassis = central.sbctl(format!("--bare --columns=_uuid find Chassis name={NODE}"));
-    central.sbctl(format!(
-        "set Port_Binding default_web chassis={}",
-        chassis.trim()
-    ));
+    claim(&central);
     await_renewal(&server);
     central.sbctl("set Port_Binding default_web up=true");
     told(&server, |told| told["nodes"]["pods"] == 1);
@@ -69,11 +80,7 @@ async fn waits_for_ovn_northd_and_the_node_are_told_apart() {
 /// Ten seconds are waited through twice, beside other tests.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pod_that_waits_for_long_is_told_for_whom() {
-    let (central, server) = (Central::start(), ApiServer::start());
-    server.apply(node(NODE, "192.0.2.1"));
-    central.sbctl(format!("chassis-add {NODE} geneve 192.0.2.1"));
-    let mut controller = Running::start(&central, &server, &[]);
-    controller.idle().await;
+    let (central, server, controller) = start().await;
     let event = |reason: &str| {
         let told = |all: &[Value]| {
             let mut all = all.iter();
@@ -89,11 +96,7 @@ async fn a_pod_that_waits_for_long_is_told_for_whom() {
     assert!(note.contains("default_web has not come"), "{note}");
     central.start_northd();
     told(&server, |told| told["northd"]["pods"] == 1);
-    let chassis = central.sbctl(format!("--bare --columns=_uuid find Chassis name={NODE}"));
-    central.sbctl(format!(
-        "set Port_Binding default_web chassis={}",
-        chassis.trim()
-    ));
+    claim(&central);
     let note = event("WaitingForOvnController");
     assert!(note.contains("of node node-a has not installed"), "{note}");
     controller.stop().await.unwrap();
