@@ -241,5 +241,16 @@ fn without_files_to_name_protocols_by_the_table_is_written_once() {
     let log = host.run.log();
     assert_eq!(host.run.count("services follow the cluster"), 1, "{log}");
     assert_eq!(host.run.count("restored nftables"), 0, "{log}");
+
+    // Its own changes have it list nothing: of all but the last, it has been notified by the end.
+    host.lists();
+    for address in ["fd00:31::1", "fd00:31::2", "fd00:31::1", "fd00:31::2"] {
+        host.apply_and_wait(endpoints("v6", &[(address, "node-a")]));
+    }
+    assert_eq!(host.lists(), "");
+    overwrite_rule(node, "podwire-services");
+    host.run
+        .await_log("restored nftables table inet podwire-services", 1);
+    assert!(host.lists().contains("list table inet podwire-services"));
     host.end_by_kill();
 }

@@ -12,11 +12,15 @@ use serde_json::Value;
 
 use crate::LIMIT;
 
-/// An nft that keeps the scripts that it runs, and refuses those with the words of a file.
+/// An nft that keeps the scripts that it runs and its other command lines, and refuses scripts with
+/// the words of a file.
 const NFT: &str = r##"#!/bin/sh
 case " $* " in
 *" -f - "*) ;;
-*) exec /usr/sbin/nft "$@" ;;
+*)
+    echo "$*" >>/run/nft/lists
+    exec /usr/sbin/nft "$@"
+    ;;
 esac
 script=$(mktemp /run/nft/given.XXXXXX)
 cat >"$script"
@@ -101,10 +105,19 @@ impl<'n> Host<'n> {
 
     /// The scripts that nft has run since the last call.
     pub(crate) fn scripts(&self) -> String {
-        let file = self.node.path("/run/nft/scripts");
-        let scripts = fs::read_to_string(&file).unwrap();
+        self.kept("scripts")
+    }
+
+    /// How nft was asked for what there is since the last call.
+    pub(crate) fn lists(&self) -> String {
+        self.kept("lists")
+    }
+
+    fn kept(&self, name: &str) -> String {
+        let file = self.node.path("/run/nft").join(name);
+        let kept = fs::read_to_string(&file).unwrap();
         fs::write(file, "").unwrap();
-        scripts
+        kept
     }
 
     pub(crate) fn place(&self) -> &Place {
