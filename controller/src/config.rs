@@ -101,7 +101,7 @@ pub struct Config {
     #[arg(
         long,
         global = true,
-        default_value = "kube-system",
+        default_value = "podwire-system",
         env = "POD_NAMESPACE"
     )]
     pub lease_namespace: String,

@@ -1,6 +1,7 @@
 //! The settings as a table: the names of each in every source, and its default. It is derived from
 //! the definition of the flags, so that there is no second list to maintain.
 
+use std::any::TypeId;
 use std::collections::BTreeMap;
 
 use clap::builder::{BoolishValueParser, OsStr, Resettable};
@@ -137,7 +138,7 @@ impl Setting {
                 .collect(),
             kind: match argument.get_action() {
                 ArgAction::Append => Kind::List(argument.get_value_delimiter()),
-                _ if argument.get_default_values() == ["false"] => Kind::Switch,
+                _ if argument.get_value_parser().type_id() == TypeId::of::<bool>() => Kind::Switch,
                 _ => Kind::One,
             },
             secret: key == SECRET,

@@ -13,14 +13,14 @@ const NODE: &str = "node-a";
 fn told(server: &ApiServer, wanted: impl Fn(&Value) -> bool) -> Value {
     let told = |lease: &Value| annotation(lease, "podwire.io/ovn-delays");
     let is_so = |lease: &Value| told(lease).is_some_and(|told| wanted(&told));
-    let lease = ("Lease", "kube-system", "podwire-controller");
+    let lease = ("Lease", "podwire-system", "podwire-controller");
     told(&server.await_object(lease, is_so)).unwrap()
 }
 
 /// Waits until the leader has seen what happened before: it renews its Lease later.
 fn await_renewal(server: &ApiServer) {
     let time = |lease: &Value| lease["spec"]["renewTime"].clone();
-    let lease = ("Lease", "kube-system", "podwire-controller");
+    let lease = ("Lease", "podwire-system", "podwire-controller");
     let before = time(&server.object(lease.0, lease.1, lease.2).unwrap());
     server.await_object(lease, |lease| time(lease) != before);
 }

@@ -53,11 +53,11 @@ async fn a_controller_that_waits_survives_an_api_server_that_fails() {
     server.apply(node("node-a", "192.0.2.1"));
     server.apply(json!({
         "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
-        "metadata": { "namespace": "kube-system", "name": "podwire-controller" },
+        "metadata": { "namespace": "podwire-system", "name": "podwire-controller" },
         "spec": { "holderIdentity": "dead", "leaseDurationSeconds": 1 },
     }));
     let mut controller = Running::start(&central, &server, &[]);
-    let lease = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/podwire-controller";
+    let lease = "/apis/coordination.k8s.io/v1/namespaces/podwire-system/leases/podwire-controller";
     let await_lease = |method| {
         server.await_requests(method, |requests| {
             let mut own = requests.iter().filter(|it| it.path == lease);
@@ -98,7 +98,7 @@ async fn beside_a_live_control_plane_of_ovn_kubernetes_it_does_nothing() {
         "master-0 holds Lease ovn-kubernetes/ovn-kubernetes-master"
     );
     assert_eq!(
-        server.object("Lease", "kube-system", "podwire-controller"),
+        server.object("Lease", "podwire-system", "podwire-controller"),
         None
     );
 
@@ -140,7 +140,7 @@ async fn a_second_controller_waits_and_takes_over_when_the_first_lets_go() {
     server.apply(pod("node-a", "default", "web", "uid-of-web", json!({})));
     await_network(&server, "default", "web");
     await_row(&central, "Logical_Switch_Port", "default_web", true);
-    let lease = server.object("Lease", "kube-system", "podwire-controller");
+    let lease = server.object("Lease", "podwire-system", "podwire-controller");
     let spec = lease.unwrap()["spec"].clone();
     assert_eq!(spec["holderIdentity"], "second");
     assert_eq!(spec["leaseTransitions"], 1);
@@ -153,14 +153,14 @@ async fn the_lease_of_a_controller_that_died_runs_out() {
     server.apply(node("node-a", "192.0.2.1"));
     server.apply(json!({
         "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
-        "metadata": { "namespace": "kube-system", "name": "podwire-controller" },
+        "metadata": { "namespace": "podwire-system", "name": "podwire-controller" },
         "spec": {
             "holderIdentity": "dead", "leaseDurationSeconds": 1, "leaseTransitions": i32::MAX,
         },
     }));
     let mut controller = Running::start(&central, &server, &[]);
     controller.idle().await;
-    let lease = server.object("Lease", "kube-system", "podwire-controller");
+    let lease = server.object("Lease", "podwire-system", "podwire-controller");
     assert_eq!(
         lease.unwrap()["spec"]["leaseTransitions"],
         i32::MAX,
@@ -207,7 +207,7 @@ fn a_leader_without_its_database_lets_one_lead_that_has_it_and_leads_not_again_b
         status == 200 && alive.starts_with("ok, but not ready: "),
         "{alive}"
     );
-    let lease = || server.object("Lease", "kube-system", "podwire-controller");
+    let lease = || server.object("Lease", "podwire-system", "podwire-controller");
     let spec = || lease().unwrap()["spec"].clone();
     assert_eq!(spec()["holderIdentity"], serde_json::Value::Null);
     central.open_northbound(LISTENER);
@@ -250,7 +250,7 @@ fn a_leader_goes_on_while_its_database_is_busy() {
 
     await_network(&server, "default", "web");
     await_row(&central, "Logical_Switch_Port", "default_web", true);
-    let lease = server.object("Lease", "kube-system", "podwire-controller");
+    let lease = server.object("Lease", "podwire-system", "podwire-controller");
     let spec = lease.unwrap()["spec"].clone();
     assert_eq!(spec["holderIdentity"], "first");
     assert_eq!(spec["leaseTransitions"], 0);

@@ -153,7 +153,7 @@ async fn settings_that_do_not_contain_what_nodes_have_are_refused_before_anythin
     controller.stop().await.unwrap();
     let state = || {
         let global = central.northbound().rows("NB_Global").unwrap();
-        let lease = server.object("Lease", "kube-system", "podwire-controller");
+        let lease = server.object("Lease", "podwire-system", "podwire-controller");
         let nodes = ["node-a", "node-b"].map(|name| server.object("Node", "", name));
         let epoch = global[0]["external_ids"]["podwire.io/epoch"].clone();
         (epoch, lease, nodes, addresses(&central))

@@ -76,9 +76,8 @@ pub(in super::super) fn microshift(text: &str, path: &Path) -> Parsed {
                 let problem = format!("mtu: expected a number of bytes, and not {value}");
                 return Err(wrong(problem));
             }
-            // Whether microshift-ovs-init creates br-ex. podwire never does, so there is nothing to
-            // disable.
-            ("disableOVSInit", Value::Bool(_)) => {}
+            // Who creates br-ex, and with which NIC: `podwire node` reads it.
+            ("disableOVSInit", Value::Bool(_)) | ("ovsInit", Value::Object(_)) => {}
             ("disableOVSInit", _) => {
                 let problem = format!("disableOVSInit: expected true or false, and not {value}");
                 return Err(wrong(problem));

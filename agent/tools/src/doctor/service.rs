@@ -18,6 +18,9 @@ const UNITS: [&str; 5] = [
 pub(in super::super) fn start_agent() -> String {
     if is_systemd() && has_unit("podwire") {
         "systemctl start podwire".to_owned()
+    } else if is_in_cluster() {
+        // kubelet starts the container again by itself; the log says why it ended.
+        "kubectl -n podwire-system logs daemonset/podwire --previous".to_owned()
     } else {
         "podwire agent &".to_owned()
     }
@@ -78,16 +81,36 @@ pub(super) fn node_log() -> String {
 /// The command that starts Open vSwitch if it is not running, and restarts it if it hangs.
 pub(super) fn restart_switch() -> String {
     // Debian's name of the unit, then Fedora's.
-    let unit = match has_unit("openvswitch") && !has_unit("openvswitch-switch") {
-        true => "openvswitch",
-        false => "openvswitch-switch",
-    };
-    format!("systemctl restart {unit}")
+    restart(
+        &["openvswitch-switch", "openvswitch"],
+        "podwire-openvswitch",
+    )
 }
 
 /// The command that starts ovn-controller.
 pub(super) fn restart_controller() -> String {
-    "systemctl restart ovn-controller".to_owned()
+    restart(&["ovn-controller"], "podwire-ovn-controller")
+}
+
+/// The command that restarts the first of these units that the machine has. Where that can't be
+/// seen, from a pod, or where it has none, also the one that replaces the pod with this name on
+/// this node, as a comment.
+fn restart(units: &[&str], pod: &str) -> String {
+    let unit = units.iter().find(|unit| has_unit(unit));
+    let by_unit = format!("systemctl restart {}", unit.unwrap_or(&units[0]));
+    if unit.is_some() || !is_in_cluster() {
+        return by_unit;
+    }
+    let node = std::env::var("PODWIRE_NODE_NAME").unwrap_or_else(|_| "$(hostname)".to_owned());
+    format!(
+        "{by_unit} # if it is a pod: kubectl -n podwire-system delete pod \
+         -l app.kubernetes.io/name={pod} --field-selector spec.nodeName={node}"
+    )
+}
+
+/// Whether this runs in a pod (kubelet sets the variable in each container).
+fn is_in_cluster() -> bool {
+    std::env::var_os("KUBERNETES_SERVICE_HOST").is_some()
 }
 
 fn is_systemd() -> bool {
