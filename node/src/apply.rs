@@ -4,6 +4,8 @@
 mod uplink;
 
 use std::fmt;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::time::Duration;
 
@@ -22,7 +24,9 @@ use crate::diff::Step;
 use crate::firewalld::{Firewalld, Rule};
 use crate::flows::{self, FlowsError};
 use crate::guard::GuardError;
-use crate::items::{Actual, Change, Item, Mark, Owned, TunnelPort, Undo, keys_transaction};
+use crate::items::{
+    Actual, BOOT_FILE, Change, Item, Mark, Owned, TunnelPort, Undo, keys_transaction,
+};
 use crate::journal::{Journal, JournalError};
 use crate::moved::MovedError;
 use crate::network_manager::{Deed, NetworkManagerError};
@@ -47,6 +51,15 @@ fn groups(steps: &[Step]) -> Vec<Vec<Step>> {
         groups.insert(if removing { groups.len() } else { 0 }, keys);
     }
     groups
+}
+
+/// Whether a step would remove a bridge that has a NIC, or what takes that out of it at a boot.
+fn holds_nic(step: &Step, bridge: &str) -> bool {
+    match step {
+        Step::Remove(Item::Bridge(removed)) => removed.name == bridge,
+        Step::Remove(Item::File(file)) => file.path.ends_with(BOOT_FILE),
+        _ => false,
+    }
 }
 
 /// Time limit of a transaction.
@@ -155,12 +168,21 @@ pub(crate) enum ApplyError {
 }
 
 impl Machine {
-    /// Executes steps in order, those of a group as one. The others go on when one fails.
+    /// Executes steps in order, those of a group as one. The others go on when one fails, but for
+    /// removals of what a NIC is in that could not be moved back.
     pub(crate) async fn apply(&mut self, steps: &[Step], actual: &Actual) -> Vec<Failure> {
         self.owned.clone_from(&actual.switch.owned);
         let mut failures = Vec::new();
+        let mut bridge = None;
         for steps in groups(steps) {
+            let stays = |bridge: &String| steps.iter().any(|step| holds_nic(step, bridge));
+            if bridge.as_ref().is_some_and(stays) {
+                continue;
+            }
             if let Err(error) = self.execute(&steps, actual).await {
+                if let [Step::Remove(Item::Uplink(uplink))] = &*steps {
+                    bridge = Some(uplink.bridge.clone());
+                }
                 failures.push(Failure { steps, error });
             }
         }
@@ -346,8 +368,16 @@ impl Machine {
         self.counts.files += 1;
         let new = format!("{path}.new");
         let directory = Path::new(path).parent().unwrap_or(Path::new("/"));
-        let written = std::fs::create_dir_all(directory)
+        // Their readers are other users: systemd-networkd's is one.
+        let readable =
+            |path: &Path, mode| std::fs::set_permissions(path, Permissions::from_mode(mode));
+        let make = || match directory.exists() {
+            true => Ok(()),
+            false => std::fs::create_dir_all(directory).and_then(|()| readable(directory, 0o755)),
+        };
+        let written = make()
             .and_then(|()| std::fs::write(&new, text))
+            .and_then(|()| readable(Path::new(&new), 0o644))
             .and_then(|()| std::fs::rename(&new, path));
         written.map_err(in_file("write", path))
     }

@@ -71,6 +71,8 @@ pub(crate) struct Events {
     links: Links,
     /// The netlink port of podwire's own changes.
     own: u32,
+    /// What has happened since the last return of [`Events::next`], which may be dropped before.
+    collected: Changes,
 }
 
 /// The indexes of the relevant links, as last seen.
@@ -132,6 +134,7 @@ impl Events {
             flows: None,
             links: Links::default(),
             own,
+            collected: Changes::default(),
         })
     }
 
@@ -157,18 +160,21 @@ impl Events {
     }
 
     /// Waits until something has happened that may concern an item of podwire's, and returns it
-    /// with all that comes at the same time.
+    /// with all that comes at the same time. Whoever stops waiting loses nothing: the next call
+    /// returns it.
     pub(crate) async fn next(&mut self) -> io::Result<Changes> {
-        let mut changes = Changes::default();
-        self.one(&mut changes).await?;
+        if self.collected == Changes::default() {
+            self.one().await?;
+        }
         let until = tokio::time::Instant::now() + TOGETHER;
-        while let Ok(more) = tokio::time::timeout_at(until, self.one(&mut changes)).await {
+        while let Ok(more) = tokio::time::timeout_at(until, self.one()).await {
             more?;
         }
-        Ok(changes)
+        Ok(std::mem::take(&mut self.collected))
     }
 
-    async fn one(&mut self, changes: &mut Changes) -> io::Result<()> {
+    async fn one(&mut self) -> io::Result<()> {
+        let changes = &mut self.collected;
         loop {
             let databases = self.databases.iter_mut().map(|it| Box::pin(it.changed()));
             tokio::select! {
@@ -340,9 +346,31 @@ impl Notices {
 mod tests {
     use std::net::IpAddr;
 
+    use podwire_ovs::client::ClientConfig;
     use rtnetlink::RouteMessageBuilder;
 
     use super::*;
+
+    #[tokio::test]
+    async fn who_stops_waiting_is_told_the_next_time() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("file");
+        std::fs::write(&file, "").unwrap();
+        let remote = format!("unix:{}/db.sock", directory.path().display());
+        let remote: podwire_ovs::client::Remote = remote.parse().unwrap();
+        let config = ClientConfig::new(remote, "Open_vSwitch", Vec::new());
+        let client = Client::start(config);
+        let clients = std::iter::once(&client);
+        let mut events = Events::listen(clients, 0, &[file.clone()], None).unwrap();
+        std::fs::remove_file(&file).unwrap();
+        for _ in 0..50 {
+            // Less than it collects what comes together.
+            let waited = tokio::time::timeout(TOGETHER / 5, events.next());
+            assert!(waited.await.is_err());
+        }
+        let changes = tokio::time::timeout(Duration::from_secs(20), events.next());
+        assert!(changes.await.unwrap().unwrap().kernel);
+    }
 
     #[test]
     fn a_route_calls_for_a_look_only_if_it_may_concern_the_pod_network() {

@@ -23,7 +23,7 @@ pub(crate) const ARMED: &str = "armed";
 /// Its log, beside the record.
 const LOG: &str = "guard.log";
 /// Where systemd runs (sd_booted(3)).
-const SYSTEMD: &str = "/run/systemd/system";
+pub(crate) const SYSTEMD: &str = "/run/systemd/system";
 
 /// Why there is no guard.
 #[derive(Debug, thiserror::Error)]

@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use crate::GATEWAY;
+use crate::guard::SYSTEMD;
 use crate::network_manager::{self, StandIns};
 use crate::networkd;
 
@@ -56,7 +58,14 @@ impl Manager {
             Self::Networkd(managed) => {
                 let files = managed.files(nic, bridge).err().into_iter().flatten();
                 let unheard = networkd::ping().await.err().map(|it| it.to_string());
-                files.chain(unheard).collect()
+                // A DHCP server would take the bridge for another client.
+                let undone = (!managed.is_done).then(|| {
+                    format!(
+                        "systemd-networkd has not configured {nic} yet (`networkctl status \
+                         {nic}`): a DHCP server may not have answered"
+                    )
+                });
+                files.chain(unheard).chain(undone).collect()
             }
             Self::NetworkManager(managed) => managed.reasons(nic, stand_ins),
         }
@@ -80,6 +89,18 @@ impl Tells {
             _ => None,
         }
     }
+}
+
+/// Why this process can't see what configures a NIC: it is in a pod, which nobody has given the
+/// machine's own directories. kubelet sets the variable.
+pub(crate) fn hidden(nic: &str) -> Option<String> {
+    let in_pod = std::env::var_os("KUBERNETES_SERVICE_HOST").is_some();
+    (in_pod && !Path::new(SYSTEMD).exists()).then(|| {
+        format!(
+            "a container does not see which program configures {nic}: it is moved into {GATEWAY}, \
+             and out of it, by `podwire node` on the machine itself"
+        )
+    })
 }
 
 /// A program that configures a NIC, and that podwire can't tell to configure a bridge.

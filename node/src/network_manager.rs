@@ -53,6 +53,7 @@ const UNAVAILABLE: u32 = 20;
 const DISCONNECTED: u32 = 30;
 const PREPARE: u32 = 40;
 const IP_CONFIG: u32 = 70;
+const ACTIVATED: u32 = 100;
 const FAILED: u32 = 120;
 /// NM_ACTIVATION_STATE_FLAG_EXTERNAL, of an active connection: another program's, only shown.
 const EXTERNAL: u32 = 0x80;
@@ -260,6 +261,15 @@ impl Bus {
             ..Managed::default()
         };
         managed.reasons = managed.refused(link);
+        let state: u32 = self.get(device, DEVICE, "State").await?;
+        let is_leased = profile::of(&managed.settings, "ipv4", "method").as_deref() == Some("auto");
+        if state != ACTIVATED || is_leased && v4.is_empty() {
+            // A DHCP server would take the bridge for another client.
+            managed.reasons.push(format!(
+                "NetworkManager has not configured {link} yet (`nmcli device show {link}`): a DHCP \
+                 server may not have answered"
+            ));
+        }
         if flags & EXTERNAL != 0 {
             managed.reasons.push(format!(
                 "another program configures {link}, and NetworkManager shows it: leave {link} \

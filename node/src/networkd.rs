@@ -64,6 +64,8 @@ pub(crate) struct Managed {
     file: String,
     /// The text of the file and of its drop-ins.
     text: String,
+    /// Whether it has done all that the file says, and so knows its DHCP servers' leases.
+    pub(crate) is_done: bool,
     /// Of the client identifier that a DHCP server knows.
     iaid: Option<u32>,
 }
@@ -90,6 +92,7 @@ impl Managed {
         Some(Self {
             file,
             text,
+            is_done: admin == "configured",
             iaid: lease.ok().as_deref().and_then(iaid),
         })
     }
@@ -252,6 +255,7 @@ mod tests {
         Managed {
             file: "/etc/systemd/network/10-eth0.network".to_owned(),
             text: text.to_owned(),
+            is_done: true,
             iaid: iaid("T1=60\nCLIENTID=ff3ec10eed00020000ab110033bdebf95e192c\n"),
         }
     }

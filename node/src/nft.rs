@@ -125,13 +125,14 @@ pub(crate) async fn check(what: &'static str, script: &str) -> Result<(), NftErr
     nft(what, &["-c", "-f", "-"], script, false).await.map(drop)
 }
 
-/// Whether nft and the kernel have a hook for what a link sends (Linux 5.16).
+/// Whether nft and the kernel have a hook for what a link sends (Linux 5.16). Only that they have is
+/// remembered: nft may have failed for another reason.
 pub(crate) async fn has_egress() -> bool {
-    static HAS: OnceCell<bool> = OnceCell::const_new();
+    static HAS: OnceCell<()> = OnceCell::const_new();
     let chain = "chain out {\ntype filter hook egress device \"lo\" priority 0;\n}";
     let script = format!("table netdev podwire-check {{\n{chain}\n}}\n");
-    let has = || async { check("a hook", &script).await.is_ok() };
-    *HAS.get_or_init(has).await
+    let has = || check("a hook", &script);
+    HAS.get_or_try_init(has).await.is_ok()
 }
 
 /// Runs nft and returns what it printed.

@@ -67,7 +67,7 @@ impl Plan {
         match settings.profile {
             Profile::Routed => {}
             Profile::Bridged => plan.bridge_nic(settings, actual)?,
-            Profile::Adopt => plan.adopt(settings),
+            Profile::Adopt => plan.adopt(settings, actual)?,
         }
         if settings.shares {
             plan.share(settings, actual);

@@ -186,16 +186,18 @@ impl Reconciler {
         self.machine.moving.api = Some(api);
     }
 
-    /// The guard of the move with this deadline, once no other process is.
+    /// The guard of the move with this deadline, once no other process is; again after an error, for
+    /// there may be no other guard.
     pub(crate) fn guard_move(&self, until: String) -> impl Future<Output = ()> + Send + 'static {
         let places = self.machine.moving.places.clone();
         async move {
-            let watched = async {
+            let watch = || async {
                 let guard = moved::wait_for_guard(&places.directory).await?;
                 Guard::open(&places, &until, guard).await?.run().await
             };
-            if let Err(error) = watched.await {
+            while let Err(error) = watch().await {
                 warn!("guard the move of the NIC: {error}");
+                tokio::time::sleep(guard::RETRY).await;
             }
         }
     }

@@ -325,13 +325,19 @@ impl Daemon<'_> {
             addresses: snapshot.actual.node_addresses(),
             pods: pods.copied().collect(),
         };
-        match self.services.update(&watch.cluster, &here).await {
+        let item = Item::Services(items::Services);
+        let identity = item.identity();
+        let updated = match self.is_paused(&identity) {
+            true => Ok(Updated::Nothing),
+            false => self.services.update(&watch.cluster, &here).await,
+        };
+        match updated {
             Ok(Updated::Restored) => {
-                let item = Item::Services(items::Services);
-                let (identity, by) = (item.identity(), by_whom(&item, changes));
+                let by = by_whom(&item, changes);
                 warn!("restored {identity} (was changed); changed by {by}");
                 self.record
                     .restored(item.name(), &identity, "was changed", &by);
+                count_restore(&mut self.restores, &mut self.record, identity, &by);
             }
             Ok(Updated::Changed | Updated::Nothing) => {}
             Err(error) => troubles.push(format!("services: {error}")),
@@ -383,18 +389,20 @@ impl Daemon<'_> {
                 *restores = Restores::default();
             }
         }
-        let is_paused = |step: &Step| {
-            let restores = self.restores.get(&step.item().identity());
-            restores.is_some_and(|restores| restores.paused_until.is_some())
-        };
         let steps = diff::steps(findings).into_iter();
-        steps.filter(|step| !is_paused(step)).collect()
+        steps
+            .filter(|step| !self.is_paused(&step.item().identity()))
+            .collect()
+    }
+
+    fn is_paused(&self, identity: &str) -> bool {
+        let restores = self.restores.get(identity);
+        restores.is_some_and(|restores| restores.paused_until.is_some())
     }
 
     /// Counts and reports what is restored, and why. What only follows a change of the machine,
     /// such as another address, does not count.
     fn note(&mut self, findings: &[Finding], steps: &[Step], changes: &Changes) {
-        let now = Instant::now();
         for step in steps {
             let item = match step {
                 Step::Make(item) if self.planned.contains(item) => item,
@@ -414,20 +422,7 @@ impl Daemon<'_> {
             warn!("restored {item} ({was}); {verb} by {by}");
             let identity = item.identity();
             self.record.restored(item.name(), &identity, &was, &by);
-            let restores = self.restores.entry(identity.clone()).or_default();
-            restores.times.retain(|time| now - *time < RESTORE_WINDOW);
-            restores.times.push_back(now);
-            if restores.times.len() > MOST_RESTORES {
-                restores.paused_until = Some(now + PAUSE);
-                let text = format!(
-                    "{identity} was restored {MOST_RESTORES} times within {} s, the last time \
-                     after a change by {by}; it is not restored for {} s",
-                    RESTORE_WINDOW.as_secs(),
-                    PAUSE.as_secs()
-                );
-                error!("{text}");
-                self.record.restores_paused(text);
-            }
+            count_restore(&mut self.restores, &mut self.record, identity, &by);
         }
     }
 
@@ -436,6 +431,30 @@ impl Daemon<'_> {
             .values()
             .filter_map(|restores| restores.paused_until)
             .min()
+    }
+}
+
+/// Counts what is restored, by identity, and pauses what is restored too often.
+fn count_restore(
+    restores: &mut BTreeMap<String, Restores>,
+    record: &mut Record,
+    identity: String,
+    by: &str,
+) {
+    let now = Instant::now();
+    let text = format!(
+        "{identity} was restored {MOST_RESTORES} times within {} s, the last time after a change \
+         by {by}; it is not restored for {} s",
+        RESTORE_WINDOW.as_secs(),
+        PAUSE.as_secs()
+    );
+    let restores = restores.entry(identity).or_default();
+    restores.times.retain(|time| now - *time < RESTORE_WINDOW);
+    restores.times.push_back(now);
+    if restores.times.len() > MOST_RESTORES {
+        restores.paused_until = Some(now + PAUSE);
+        error!("{text}");
+        record.restores_paused(text);
     }
 }
 

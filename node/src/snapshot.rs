@@ -16,7 +16,7 @@ use crate::firewalld::{Firewalld, Rule};
 use crate::flows;
 use crate::items::{Actual, File, Item, ObservedSwitch, ObservedUplink, Sysctl, Tables, Undo};
 use crate::journal::Journal;
-use crate::moved::{Moved, MovedError};
+use crate::moved::{self, Moved, MovedError};
 use crate::nft;
 use crate::overlap::InUse;
 use crate::plan::{Plan, boot_file, drop_in};
@@ -231,6 +231,7 @@ impl Connections {
         }
         actual.recorded_tables = journal.tables().clone();
         actual.moved = moved;
+        actual.record = moved::file(journal.directory());
         let journal = journal.undos();
         let kept = goal.uplink.clone().or_else(|| actual.tunnels_link());
         if let Some(kept) = kept.filter(|link| actual.links.contains_key(link)) {

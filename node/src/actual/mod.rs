@@ -70,8 +70,6 @@ impl Actual {
             pods: switch::pods(client),
             ..Self::default()
         };
-        let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
-        actual.boot = boot.unwrap_or_default().trim().to_owned();
         actual.units = UNITS.iter().filter_map(|name| unit(name)).collect();
         actual.read_kernel(handle, holds).await?;
         let uplink = interface.or(actual.default_link.as_deref());

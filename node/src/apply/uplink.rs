@@ -13,7 +13,7 @@ use crate::actual::{gateways, switch};
 use crate::diff::Step;
 use crate::guard;
 use crate::items::{Actual, Change, Item, Kind as _, Uplink};
-use crate::manager::Tells;
+use crate::manager::{self, Tells};
 use crate::moved::{self, Deadline, Moved, Phase};
 use crate::reach;
 use crate::settings::Places;
@@ -77,6 +77,9 @@ impl Machine {
             return Err(ApplyError::Moving);
         };
         let makes = matches!(step, Step::Make(_));
+        if let Some(why) = manager::hidden(&moved.nic) {
+            return Err(ApplyError::Unsafe(why));
+        }
         let deadline = Deadline::within(if makes { within } else { Moving::WITHIN });
         moved.phase = Phase::Moving(deadline.clone());
         moved.write(directory)?;

@@ -1,6 +1,7 @@
 //! The machine's actual state: the part that a plan is about.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 
 use podwire_ovs::client::TlsKeys;
 use podwire_ovs::value::Uuid;
@@ -67,8 +68,8 @@ pub(crate) struct Actual {
     pub(crate) accept_ra: Option<String>,
     /// Values below /proc/sys by path: those requested, if they exist.
     pub(crate) sysctls: BTreeMap<String, String>,
-    /// The kernel's name of this boot.
-    pub(crate) boot: String,
+    /// Where the record of a moved NIC is, or would be.
+    pub(crate) record: PathBuf,
     /// The texts of Open vSwitch's units, by name.
     pub(crate) units: BTreeMap<String, String>,
     /// Files by path: those requested, if they exist.

@@ -1,5 +1,7 @@
 //! The gateway bridge of the profile *bridged*: the NIC in it, and everything of the NIC on it.
 
+use std::path::Path;
+
 use super::Plan;
 use crate::actual::DATABASE_UNIT;
 use crate::items::{
@@ -59,13 +61,14 @@ pub(crate) fn boot_file() -> String {
     format!("/etc/systemd/system/{DATABASE_UNIT}.d/{BOOT_FILE}")
 }
 
-/// Takes the NIC out of the bridge after a boot; a restart of the database in the boot in which it
-/// was moved leaves it there.
-fn at_boot(nic: &str, boot: &str) -> String {
+/// Takes the NIC out of the bridge after a boot, which has removed the record of its move; a restart
+/// of the database in the boot in which it was moved leaves it there. The text is the same in every
+/// boot: systemd goes by the one that it has read when the machine started.
+fn at_boot(nic: &str, record: &Path) -> String {
     format!(
-        "{FILE_MARK}\n[Service]\nExecStartPost=-/bin/sh -c 'grep -q {boot} \
-         /proc/sys/kernel/random/boot_id || exec ovs-vsctl --no-wait --timeout=10 -- --if-exists \
-         del-port {GATEWAY} {nic}'\n"
+        "{FILE_MARK}\n[Service]\nExecStartPost=-/bin/sh -c '[ -e {} ] || exec ovs-vsctl --no-wait \
+         --timeout=10 -- --if-exists del-port {GATEWAY} {nic}'\n",
+        record.display()
     )
 }
 
@@ -86,7 +89,18 @@ fn mapping(settings: &Settings) -> Option<Item> {
 
 impl Plan {
     /// Adds the operator's bridge, which is not changed.
-    pub(super) fn adopt(&mut self, settings: &Settings) {
+    ///
+    /// # Errors
+    /// It is podwire's own, which would be removed, as text.
+    pub(super) fn adopt(&mut self, settings: &Settings, actual: &Actual) -> Result<(), String> {
+        if let Some(own) = &actual.switch.uplink {
+            return Err(format!(
+                "--profile adopt: {GATEWAY} is not the operator's: podwire made it for {}, with \
+                 the profile bridged. Use that one, or run `podwire node rollback` and `podwire \
+                 node cleanup` first",
+                own.nic
+            ));
+        }
         let adopted = Adopted {
             bridge: GATEWAY.to_owned(),
             pods: settings.bridge.clone(),
@@ -94,6 +108,7 @@ impl Plan {
         self.items.insert(0, Item::Adopted(adopted));
         self.items.extend(mapping(settings));
         self.verdict[0] = format!("profile adopt: {GATEWAY} is the operator's, and not changed");
+        Ok(())
     }
 
     /// Adds the bridge and the NIC in it, before everything else.
@@ -161,7 +176,7 @@ impl Plan {
         if actual.units.contains_key(DATABASE_UNIT) {
             first.push(Item::File(File {
                 path: boot_file(),
-                text: at_boot(&nic, &actual.boot),
+                text: at_boot(&nic, &actual.record),
             }));
         }
         first.push(Item::Uplink(uplink));

@@ -26,6 +26,7 @@ pub(crate) async fn of_nic(
         return vec![format!("--interface {nic}: there is no such link")];
     };
     let mut found = of_link(nic, link, actual);
+    found.extend(manager::hidden(nic));
     let has_row = actual.switch.bridges.contains_key(bridge);
     // ovs-vswitchd removes a bridge's own link a moment after its row.
     let is_others = |link: &ObservedLink| !["openvswitch", "tun"].contains(&&*link.kind);

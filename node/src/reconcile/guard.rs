@@ -10,7 +10,7 @@ use crate::moved::{self, Deadline, Lock, Moved, Phase};
 use crate::settings::Places;
 
 /// How long it waits until it tries again what has failed.
-const RETRY: std::time::Duration = std::time::Duration::from_secs(1);
+pub(super) const RETRY: std::time::Duration = std::time::Duration::from_secs(1);
 
 /// A guard that has opened all that it needs, and watches.
 pub(crate) struct Guard {

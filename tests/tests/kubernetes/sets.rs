@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, StatefulSet};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, ServiceAccount};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
+use podwire_tests::agent_binary;
 use podwire_tests::process::finish;
 use serde_json::Value;
 
@@ -289,6 +290,41 @@ fn a_family_alone_is_alone_in_all_parts() {
         assert_eq!(config(&objects, "podwire-ovn")["OVN_LISTEN"], listen);
         let metrics = &config(&objects, "podwire-controller")["PODWIRE_METRICS_ADDRESS"];
         assert_eq!(metrics, &format!("{listen}:9413"));
+    }
+}
+
+/// The node role reads the settings of every set, and ends for want of a database, not for them.
+#[test]
+fn the_node_role_takes_the_settings_of_every_set() {
+    let is_map =
+        |it: &&Value| it["kind"] == "ConfigMap" && it["metadata"]["name"] == "podwire-node";
+    let sets = sets();
+    let mut runs = Vec::new();
+    for (name, objects) in sets
+        .iter()
+        .filter(|(_, objects)| objects.iter().any(|it| is_map(&it)))
+    {
+        let settings = config(objects, "podwire-node");
+        let subnets = settings["PODWIRE_CLUSTER_SUBNETS"]
+            .split(',')
+            .map(|network| match network {
+                v6 if v6.contains(':') => "fd00:10:244:1::/64",
+                _ => "10.244.1.0/24",
+            });
+        let mut command = Command::new(agent_binary());
+        command.args(["node", "plan", "--ovsdb", "unix:/nonexistent/db.sock"]);
+        command.args(["--node-subnet", &subnets.collect::<Vec<_>>().join(",")]);
+        command.env_clear().envs(settings).stderr(Stdio::piped());
+        runs.push((name, command.spawn().unwrap()));
+    }
+    assert!(runs.len() >= 5, "{runs:?}");
+    for (name, run) in runs {
+        let ended = run.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&ended.stderr);
+        assert!(
+            said.contains("Open vSwitch's database unix:/nonexistent"),
+            "{name}: {said}"
+        );
     }
 }
 

@@ -209,6 +209,21 @@ fn a_service_s_rule_that_is_another_under_its_old_comment_is_put_back() {
     host.end();
 }
 
+#[test]
+fn a_table_that_is_changed_again_and_again_is_left_for_a_while() {
+    let machine = machine();
+    let objects = [service("web", 10, true, json!({})), endpoints("web", OWN)];
+    let host = Host::start(&machine, &objects);
+    for number in 1..=11 {
+        overwrite_rule(host.node, "podwire-services");
+        let restored = "restored nftables table inet podwire-services";
+        host.run.await_log(restored, number);
+    }
+    let paused = "nftables table inet podwire-services was restored 10 times";
+    host.run.await_log(paused, 1);
+    host.end();
+}
+
 /// As in an image from scratch: neither /etc/protocols nor /etc/services, and a pid namespace of
 /// its own, so that the kernel names the role's own changes by process ids that the role does not
 /// know.

@@ -1,0 +1,98 @@
+//! What must not lose the machine: a NIC that can't be moved back, a process that sees too little.
+
+use std::process::Command;
+
+use podwire_tests::machine::Machine;
+use podwire_tests::{NodeRun, agent_binary};
+
+use super::{BRIDGED, assert_moved, assert_moved_back, boot_file, machine};
+
+/// Runs the start of a command line before that of a verb, and returns its output and whether it
+/// succeeded.
+fn behind(machine: &Machine, start: &str, verb: &str, flags: &str) -> (String, bool) {
+    let program = agent_binary().display().to_string();
+    let line = machine.arguments(verb, flags).join(" ");
+    let script = format!("{start} {program} {line} 2>&1 && echo succeeded; true");
+    let said = machine.node().run("sh", ["-c", &script]);
+    let succeeded = said.trim_end().ends_with("succeeded");
+    (said, succeeded)
+}
+
+#[test]
+fn a_bridge_stays_whose_nic_can_not_be_moved_back() {
+    let (machine, lan) = machine();
+    machine.init(BRIDGED);
+    // Another process holds the record.
+    let locked = "flock /run/podwire/node/uplink";
+    let (said, succeeded) = behind(&machine, locked, "cleanup", "");
+    assert!(
+        !succeeded && said.contains("another `podwire node` moves the NIC"),
+        "{said}"
+    );
+    assert_moved(&machine);
+    lan.assert_reached(&machine);
+    // Without it, the next boot would find the NIC in the bridge.
+    assert!(boot_file(&machine).contains("del-port br-ex eth0"));
+    machine.cleanup("");
+    assert_moved_back(&machine, &lan);
+}
+
+#[test]
+fn a_container_that_sees_no_network_manager_moves_no_nic() {
+    let (machine, lan) = machine();
+    let before = machine.snapshot();
+    let pod = "KUBERNETES_SERVICE_HOST=10.96.0.1";
+    let (said, succeeded) = behind(&machine, pod, "init", BRIDGED);
+    assert!(
+        !succeeded && said.contains("a container does not see"),
+        "{said}"
+    );
+    machine.cleanup("");
+    before.assert_same(&machine.snapshot());
+
+    machine.init(BRIDGED);
+    let (said, succeeded) = behind(&machine, pod, "cleanup", "");
+    assert!(
+        !succeeded && said.contains("a container does not see"),
+        "{said}"
+    );
+    assert_moved(&machine);
+    lan.assert_reached(&machine);
+    // The role goes on in one, for it moves nothing.
+    let mut command = Command::new(agent_binary());
+    command.args(machine.arguments("run", BRIDGED));
+    command.env("KUBERNETES_SERVICE_HOST", "10.96.0.1");
+    let run = NodeRun::launch_by(machine.node(), command);
+    run.await_state("READY=1");
+    assert!(run.stop().success());
+    assert_moved(&machine);
+    machine.cleanup("");
+    assert_moved_back(&machine, &lan);
+}
+
+#[test]
+fn the_profile_adopt_refuses_a_bridge_of_podwire_s() {
+    let (machine, lan) = machine();
+    machine.init(BRIDGED);
+    let adopt = "--profile adopt --ovn-remote tcp:203.0.113.6:6642";
+    let refused = machine.podwire_node("init", adopt);
+    refused.assert_says(Some(1), &["podwire made it for eth0"]);
+    assert_moved(&machine);
+    lan.assert_reached(&machine);
+    machine.cleanup("");
+    assert_moved_back(&machine, &lan);
+}
+
+#[test]
+fn others_can_read_the_files_that_are_for_them() {
+    let (machine, lan) = machine();
+    let (said, succeeded) = behind(&machine, "umask 077;", "init", BRIDGED);
+    assert!(succeeded, "{said}");
+    let drop_ins = "/etc/systemd/system/ovsdb-server.service.d";
+    let modes = machine
+        .node()
+        .run("sh", ["-c", &format!("stat -c %a {drop_ins} {drop_ins}/*")]);
+    assert_eq!(modes, "755\n644\n");
+    machine.cleanup("");
+    assert_moved_back(&machine, &lan);
+}
