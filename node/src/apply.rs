@@ -1,6 +1,7 @@
 //! Executes steps. Before each one, its inverse is recorded in the journal or, for a row, in the
 //! same transaction that changes the row.
 
+mod files;
 mod uplink;
 
 use std::fmt;
@@ -22,7 +23,9 @@ use crate::diff::Step;
 use crate::firewalld::{Firewalld, Rule};
 use crate::flows::{self, FlowsError};
 use crate::guard::GuardError;
-use crate::items::{Actual, Change, Item, Mark, Owned, TunnelPort, Undo, keys_transaction};
+use crate::items::{
+    Actual, BOOT_FILE, Change, Item, Mark, Owned, TunnelPort, Undo, keys_transaction,
+};
 use crate::journal::{Journal, JournalError};
 use crate::moved::MovedError;
 use crate::network_manager::{Deed, NetworkManagerError};
@@ -159,8 +162,14 @@ impl Machine {
     pub(crate) async fn apply(&mut self, steps: &[Step], actual: &Actual) -> Vec<Failure> {
         self.owned.clone_from(&actual.switch.owned);
         let mut failures = Vec::new();
+        let mut is_in_bridge = false;
         for steps in groups(steps) {
+            // While the NIC's row may still be there, a boot must find what removes it.
+            if is_in_bridge && matches!(&steps[..], [Step::Remove(item)] if is_boot_file(item)) {
+                continue;
+            }
             if let Err(error) = self.execute(&steps, actual).await {
+                is_in_bridge |= matches!(&steps[..], [Step::Remove(Item::Uplink(_))]);
                 failures.push(Failure { steps, error });
             }
         }
@@ -341,15 +350,11 @@ impl Machine {
         written.map_err(ApplyError::Southbound)
     }
 
-    /// Atomically: its reader watches for its arrival.
+    /// Atomically: its reader watches for its arrival. And on disk: what follows may be there after
+    /// a loss of power, and be wrong without the file.
     fn write_file(&mut self, path: &str, text: &str) -> Result<(), ApplyError> {
         self.counts.files += 1;
-        let new = format!("{path}.new");
-        let directory = Path::new(path).parent().unwrap_or(Path::new("/"));
-        let written = std::fs::create_dir_all(directory)
-            .and_then(|()| std::fs::write(&new, text))
-            .and_then(|()| std::fs::rename(&new, path));
-        written.map_err(in_file("write", path))
+        files::write(path, text).map_err(in_file("write", path))
     }
 
     fn remove_file(&mut self, path: &str) -> Result<(), ApplyError> {
@@ -371,6 +376,10 @@ impl Machine {
             source,
         })
     }
+}
+
+fn is_boot_file(item: &Item) -> bool {
+    matches!(item, Item::File(file) if file.path.ends_with(BOOT_FILE))
 }
 
 fn is_gone(error: &ErrorMessage) -> bool {

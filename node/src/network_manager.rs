@@ -216,7 +216,7 @@ impl Bus {
         if !self.get::<bool>(device, DEVICE, "Managed").await? {
             return Ok(None);
         }
-        let Some((_, flags)) = self.profile_of(device).await? else {
+        let Some((profile, flags)) = self.profile_of(device).await? else {
             let reasons = vec![format!(
                 "NetworkManager has no profile for {link}, and would configure it by the next one \
                  that fits: give it one, or leave {link} alone by `nmcli device set {link} managed \
@@ -259,7 +259,8 @@ impl Bus {
             settings,
             ..Managed::default()
         };
-        managed.reasons = managed.refused(link);
+        let file: String = self.get(profile.as_str(), PROFILE, "Filename").await?;
+        managed.reasons = managed.refused(link, &file);
         if flags & EXTERNAL != 0 {
             managed.reasons.push(format!(
                 "another program configures {link}, and NetworkManager shows it: leave {link} \
