@@ -1,11 +1,10 @@
 //! Executes steps. Before each one, its inverse is recorded in the journal or, for a row, in the
 //! same transaction that changes the row.
 
+mod files;
 mod uplink;
 
 use std::fmt;
-use std::fs::Permissions;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::time::Duration;
 
@@ -363,23 +362,11 @@ impl Machine {
         written.map_err(ApplyError::Southbound)
     }
 
-    /// Atomically: its reader watches for its arrival.
+    /// Atomically: its reader watches for its arrival. And on disk: what follows may be there after
+    /// a loss of power, and be wrong without the file.
     fn write_file(&mut self, path: &str, text: &str) -> Result<(), ApplyError> {
         self.counts.files += 1;
-        let new = format!("{path}.new");
-        let directory = Path::new(path).parent().unwrap_or(Path::new("/"));
-        // Their readers are other users: systemd-networkd's is one.
-        let readable =
-            |path: &Path, mode| std::fs::set_permissions(path, Permissions::from_mode(mode));
-        let make = || match directory.exists() {
-            true => Ok(()),
-            false => std::fs::create_dir_all(directory).and_then(|()| readable(directory, 0o755)),
-        };
-        let written = make()
-            .and_then(|()| std::fs::write(&new, text))
-            .and_then(|()| readable(Path::new(&new), 0o644))
-            .and_then(|()| std::fs::rename(&new, path));
-        written.map_err(in_file("write", path))
+        files::write(path, text).map_err(in_file("write", path))
     }
 
     fn remove_file(&mut self, path: &str) -> Result<(), ApplyError> {

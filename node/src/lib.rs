@@ -82,6 +82,8 @@ const LINKS: [&str; 3] = [LINK, DOOR, TUNNEL];
 
 /// The gateway bridge, and the link that has the NIC's addresses then.
 const GATEWAY: &str = "br-ex";
+/// The second one, with a spare NIC.
+const EXTRA_GATEWAY: &str = "br-ex1";
 
 /// The key in `external_ids` that marks rows of Open vSwitch's database as podwire's.
 const MARK: &str = "podwire.io/node";

@@ -217,7 +217,7 @@ impl Bus {
         if !self.get::<bool>(device, DEVICE, "Managed").await? {
             return Ok(None);
         }
-        let Some((_, flags)) = self.profile_of(device).await? else {
+        let Some((profile, flags)) = self.profile_of(device).await? else {
             let reasons = vec![format!(
                 "NetworkManager has no profile for {link}, and would configure it by the next one \
                  that fits: give it one, or leave {link} alone by `nmcli device set {link} managed \
@@ -260,7 +260,8 @@ impl Bus {
             settings,
             ..Managed::default()
         };
-        managed.reasons = managed.refused(link);
+        let file: String = self.get(profile.as_str(), PROFILE, "Filename").await?;
+        managed.reasons = managed.refused(link, &file);
         let state: u32 = self.get(device, DEVICE, "State").await?;
         let is_leased = profile::of(&managed.settings, "ipv4", "method").as_deref() == Some("auto");
         if state != ACTIVATED || is_leased && v4.is_empty() {

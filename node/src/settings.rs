@@ -2,6 +2,7 @@
 
 mod args;
 mod doors;
+mod extra;
 mod follow;
 mod hints;
 mod nets;
@@ -99,6 +100,8 @@ pub(crate) struct DataBridge {
     pub(crate) nic: String,
     /// The physical network that it is OVN's bridge for.
     pub(crate) network: Option<String>,
+    /// The setting that names it, and its value there.
+    pub(crate) by: (&'static str, String),
 }
 
 /// How packets between pods and the outside leave the machine.
@@ -197,7 +200,14 @@ impl SettingsArgs {
             let problem = "it needs the NIC in a bridge: use --profile bridged or adopt";
             return Err(bad("--gateway-mode", "shared", problem));
         }
-        let data_bridges = ovn::data_bridges(&self.data_bridges, &self.bridge, self.mode)?;
+        let hints = Hints::read(self.profile)?;
+        let mut data_bridges = ovn::data_bridges(&self.data_bridges, &self.bridge, self.mode)?;
+        data_bridges.extend(extra::bridge(
+            self.extra_interface,
+            self.profile,
+            &hints,
+            &data_bridges,
+        )?);
         let mut bridge_mappings = ovn::bridge_mappings(&self.bridge_mappings, &self.bridge)?;
         ovn::map(&data_bridges, &mut bridge_mappings)?;
         Ok(Settings {
@@ -231,7 +241,7 @@ impl SettingsArgs {
             profile: self.profile,
             shares,
             answers_return: !shares,
-            hints: Hints::read(self.profile)?,
+            hints,
             moves: self.moves,
             bridge: self.bridge,
         })

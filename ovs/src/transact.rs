@@ -28,9 +28,9 @@ pub struct Transaction {
 #[derive(Clone, Debug)]
 pub(crate) struct Operation {
     pub(crate) kind: Kind,
-    /// Empty for a comment.
+    /// Empty for a comment and for what the whole transaction is.
     pub(crate) table: Name,
-    /// Its `where`; an insert and a comment have none.
+    /// Its `where`; an insert, a comment and a commit have none.
     pub(crate) conditions: Vec<Condition>,
     /// The number of rows that it has to affect.
     pub(crate) count: Option<u64>,
@@ -48,6 +48,7 @@ pub(crate) enum Kind {
     Delete,
     Guard,
     Comment(String),
+    Durable,
 }
 
 /// Columns of a row with their values, for `insert` and `update`.
@@ -166,6 +167,12 @@ impl Transaction {
     /// Leaves a comment in the database's log.
     pub fn comment(&mut self, text: impl Into<String>) -> Added<'_> {
         self.push(Kind::Comment(text.into()), "", [])
+    }
+
+    /// Has the database answer only when the transaction is on its disk (RFC 7047 §5.2.7): without
+    /// it, a loss of power may undo what was answered.
+    pub fn durable(&mut self) -> Added<'_> {
+        self.push(Kind::Durable, "", [])
     }
 
     /// Number of operations.

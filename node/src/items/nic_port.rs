@@ -50,6 +50,11 @@ impl ObservedNic {
         });
         nics.collect()
     }
+
+    /// Whether podwire has put it in this bridge.
+    pub(crate) fn is_ours_in(&self, bridge: &str) -> bool {
+        self.mark.is_some() && self.bridge.0 == bridge
+    }
 }
 
 impl Kind for NicPort {

@@ -271,6 +271,9 @@ impl Uplink {
             let mut change = Transaction::new();
             let gone = Mutation::delete("ports", port);
             change.mutate("Bridge", Condition::uuid(row), gone);
+            // Once the file is removed that takes the NIC out of the bridge at a boot, a row that
+            // had come back would lose the machine.
+            change.durable();
             changes.push(Change::Switch(change));
         }
         if actual.tells.networkd {

@@ -23,6 +23,9 @@ const EUI64: i32 = 0;
 /// NM_SETTING_TUN_MODE_TAP: what a bridge of Open vSwitch's userspace datapath is.
 const TAP: u32 = 2;
 
+/// How the names of the files begin that netplan has written for it (netplan-generate(8)).
+const NETPLANS: &str = "netplan-";
+
 /// What stands in for a lease until NetworkManager has its own.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct StandIns {
@@ -58,9 +61,18 @@ pub(super) fn nic_uuid(settings: &Settings) -> Option<String> {
 
 impl Managed {
     /// Why the link can't have a bridge that is configured as it.
-    pub(super) fn refused(&self, link: &str) -> Vec<String> {
+    pub(super) fn refused(&self, link: &str, file: &str) -> Vec<String> {
         let settings = &self.settings;
         let mut reasons = Vec::new();
+        let name = file.rsplit('/').next().unwrap_or_default();
+        if name.starts_with(NETPLANS) {
+            return vec![format!(
+                "netplan has written {link}'s profile {} ({file}): `netplan apply` has \
+                 NetworkManager forget that {link} is in a bridge, and configure it again; have \
+                 netplan's renderer be networkd, or use a profile of NetworkManager's own",
+                self.id
+            )];
+        }
         let has = |section: &str, key: &str| of(settings, section, key);
         let known = OF_NIC.iter().chain(&OF_ADDRESSES);
         let known: Vec<&str> = known.copied().collect();

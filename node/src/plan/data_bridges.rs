@@ -2,6 +2,7 @@
 
 use super::Plan;
 use super::conflicts::{Blocks, Conflict};
+use crate::EXTRA_GATEWAY;
 use crate::items::{Actual, Bridge, Item, LinkUp, NicPort};
 use crate::settings::{DataBridge, Settings};
 
@@ -16,19 +17,37 @@ impl Plan {
                 datapath: pods.map_or(String::new(), |pods| pods.datapath.clone()),
                 ..Bridge::default()
             }));
+            let kept = kept(wanted, actual);
+            let nic = kept.unwrap_or(&wanted.nic);
             // Before it has another controller.
-            self.items.push(LinkUp(wanted.nic.clone()).into());
+            self.items.push(LinkUp(nic.clone()).into());
             self.items.push(Item::NicPort(NicPort {
-                nic: wanted.nic.clone(),
+                nic: nic.clone(),
                 bridge: wanted.name.clone(),
             }));
-            if let Some(problem) = problem(wanted, settings, actual) {
-                let conflict = Conflict::of(settings, "--data-bridge", &wanted.text(), problem);
+            let problem = match kept {
+                Some(kept) => Some(format!(
+                    "{kept} is the NIC of {EXTRA_GATEWAY}: name that, or have `podwire node init` \
+                     remove the bridge first, without this setting"
+                )),
+                None => problem(wanted, settings, actual),
+            };
+            if let Some(problem) = problem {
+                let (setting, value) = &wanted.by;
+                let conflict = Conflict::of(settings, setting, value, problem);
                 let conflict = conflict.blocking(Blocks::Nic(wanted.nic.clone()));
                 self.conflicts.push(conflict);
             }
         }
     }
+}
+
+/// The NIC that the second gateway bridge has: it is chosen once, as the first one's.
+fn kept<'a>(wanted: &DataBridge, actual: &'a Actual) -> Option<&'a String> {
+    let mut nics = actual.switch.nics.iter();
+    let kept = nics.find(|(_, seen)| seen.is_ours_in(&wanted.name));
+    let kept = kept.map(|(nic, _)| nic);
+    kept.filter(|nic| wanted.name == EXTRA_GATEWAY && **nic != wanted.nic)
 }
 
 /// Why a NIC can't be taken: the machine is reached by it, or it is a part of something else.

@@ -103,6 +103,10 @@ pub(crate) struct SettingsArgs {
         value_delimiter = ' '
     )]
     pub(super) data_bridges: Vec<String>,
+    /// With --profile bridged: spare NIC of the second gateway bridge br-ex1, which carries
+    /// exgwphysnet [default: the one that /etc/ovnk/extra_bridge names]
+    #[arg(long, value_name = "LINK", env = "PODWIRE_EXTRA_INTERFACE")]
+    pub(super) extra_interface: Option<String>,
     /// Setting of ovn-controller (ovn-controller(8)), such as ovn-monitor-all=false; may be
     /// repeated
     #[arg(

@@ -4,10 +4,7 @@
 use podwire_daemon::settings::{SettingsError, bad};
 
 use super::Profile;
-use crate::GATEWAY;
-
-/// The second bridge, which podwire does not make.
-const SECOND: &str = "br-ex1";
+use crate::{EXTRA_GATEWAY, GATEWAY};
 
 /// What they say. Each is a file, and a link that it names.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -42,7 +39,7 @@ impl Hints {
         let link = |path: &'static str| {
             let text = text(path)?;
             let name = text.lines().next().unwrap_or_default().trim();
-            let is_nic = !["", GATEWAY, SECOND].contains(&name);
+            let is_nic = !["", GATEWAY, EXTRA_GATEWAY].contains(&name);
             is_nic.then(|| (path, name.to_owned()))
         };
         let microshift = text(MICROSHIFT).unwrap_or_default();

@@ -92,17 +92,6 @@ pub(super) fn bridge_mappings(
     Ok(mappings)
 }
 
-impl DataBridge {
-    /// As in the flag.
-    pub(crate) fn text(&self) -> String {
-        let Self { name, nic, network } = self;
-        match network {
-            Some(network) => format!("{name}:{nic}:{network}"),
-            None => format!("{name}:{nic}"),
-        }
-    }
-}
-
 /// Bridges with their NICs.
 pub(super) fn data_bridges(
     texts: &[String],
@@ -147,6 +136,7 @@ pub(super) fn data_bridges(
             name: name.to_owned(),
             nic: nic.to_owned(),
             network: network.map(str::to_owned),
+            by: (flag, text.clone()),
         });
     }
     Ok(bridges)
@@ -164,7 +154,8 @@ pub(super) fn map(
         let other = mappings.insert(network.clone(), bridge.name.clone());
         if let Some(other) = other.filter(|other| *other != bridge.name) {
             let problem = format!("physical network {network} is on {other} already");
-            return Err(bad("--data-bridge", &bridge.text(), problem));
+            let (setting, value) = &bridge.by;
+            return Err(bad(setting, value, problem));
         }
     }
     Ok(())

@@ -78,6 +78,7 @@ impl Kind {
             Self::Delete => ("delete", ResultKind::Count),
             Self::Guard => ("wait", ResultKind::Nothing),
             Self::Comment(_) => ("comment", ResultKind::Nothing),
+            Self::Durable => ("commit", ResultKind::Nothing),
         }
     }
 }
@@ -100,6 +101,7 @@ impl Operation {
                 out.extend_from_slice(br#","comment":"#);
                 encode_str(text, out)?;
             }
+            Kind::Durable => out.extend_from_slice(br#","durable":true"#),
             Kind::Insert { .. } => self.encode_table(out)?,
             _ => {
                 self.encode_table(out)?;
@@ -125,7 +127,7 @@ impl Operation {
             Kind::Guard => {
                 out.extend_from_slice(br#","columns":["_uuid"],"timeout":0,"until":"!=","rows":[]"#)
             }
-            Kind::Select(_) | Kind::Delete | Kind::Comment(_) => {}
+            Kind::Select(_) | Kind::Delete | Kind::Comment(_) | Kind::Durable => {}
         }
         out.push(b'}');
         Ok(())

@@ -1,6 +1,8 @@
 //! `podwire node` with the profile *bridged*: the machine's only NIC is moved into br-ex, and
 //! nothing can lose the machine by it.
 
+mod changes;
+mod extra;
 mod guard;
 mod kept;
 mod network_manager;

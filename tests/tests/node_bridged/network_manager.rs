@@ -170,4 +170,21 @@ fn what_network_manager_cannot_do_for_a_bridge_is_refused_with_its_reason() {
     machine.node().run("nmcli", "connection down own");
     let said = machine.podwire_node("init", BRIDGED);
     said.assert_says(Some(1), &["there is no default route"]);
+
+    // As netplan's generator writes it.
+    let mut netplans = STATIC.to_vec();
+    netplans.extend(["con-name", "netplan-eth0"]);
+    let add = "connection add save no type ethernet ifname eth0";
+    let add: Vec<&str> = add.split(' ').chain(netplans).collect();
+    machine.node().run("nmcli", &add[..]);
+    machine.node().run("nmcli", "connection up netplan-eth0");
+    await_own_addresses(&machine);
+    let said = machine.podwire_node("init", BRIDGED);
+    said.assert_says(
+        Some(1),
+        &[
+            "netplan has written eth0's profile netplan-eth0",
+            "nothing was changed",
+        ],
+    );
 }
