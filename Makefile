@@ -162,6 +162,12 @@ test-policy-packets: root test-packages ## every packet of every case of network
 test-move: root test-packages build ## a move of the NIC that is killed at each of its steps, under each network manager (ten minutes; `make test` takes every third step)
 	MOVE_STEPS=all $(CARGO) test -p podwire-tests --test node_bridged -- any_step
 
+# What people run who upgrade: a release's tag, once there is one.
+UPGRADE_FROM ?= 199c2b2c
+.PHONY: test-upgrade
+test-upgrade: root test-packages build ## every part replaced by these programs, from those of an earlier revision (UPGRADE_FROM=), under traffic: nothing may be lost (one minute after the builds)
+	@CARGO=$(CARGO) .ci/test-upgrade $(UPGRADE_FROM) target/upgrade
+
 # One tree of about a gigabyte for each release, kept in target/versions. Its packages are those of `make test`, without compilers.
 VERSIONS ?= trixie sid
 VERSION_PACKAGES = $(filter-out golang-go,$(TEST_PACKAGES)) dpkg kmod procps python3
@@ -409,6 +415,11 @@ image: release release-controller ## the images of the DaemonSet, of the control
 .PHONY: sign
 sign: ## SHA256SUMS of the packages and images that were built, with a signature of gpg's (KEY=)
 	@deploy/sign "$(KEY)" $(wildcard $(PACKAGES) target/image)
+
+# KEY= as for sign. A release is of one commit: its version is in Cargo.toml and CHANGELOG.md.
+.PHONY: dist
+dist: package image ## a release: packages, images, what breaks, checksums and their signature by gpg (KEY=) in target/dist/VERSION
+	@deploy/release "$(KEY)" $(VERSION) target/dist/$(VERSION) $(PACKAGES) target/image
 
 .PHONY: cnitool
 cnitool: target/tools/cnitool ## the reference client of the CNI project, built from Debian's source package

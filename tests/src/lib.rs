@@ -51,6 +51,7 @@ mod ovsdb;
 mod place;
 mod plugin;
 mod pod;
+pub mod probes;
 pub mod process;
 mod random;
 pub mod runtime;

@@ -495,15 +495,26 @@ impl OvnNode {
     /// Has ovn-controller leave the network, as its service's stop does: with its tunnels' ports.
     #[track_caller]
     pub fn leave_network(&self) {
+        self.exit_controller("exit");
+        // A command without effect, but ovs-vsctl waits until ovs-vswitchd has followed the
+        // database.
+        self.vsctl("init");
+    }
+
+    /// Ends ovn-controller so that the next one takes over its chassis, tunnels and flows.
+    #[track_caller]
+    pub fn hand_over_controller(&self) {
+        self.exit_controller("exit --restart");
+    }
+
+    #[track_caller]
+    fn exit_controller(&self, request: &str) {
         let Some(daemon) = lock(&self.controller).take() else {
             return;
         };
         let socket = format!("{RUN_DIR}/ovn-controller.{}.ctl", daemon.pid());
-        self.run("ovn-appctl", format!("-t {socket} exit"));
+        self.run("ovn-appctl", format!("-t {socket} {request}"));
         daemon.await_end(DAEMON_LIMIT).or_fail();
-        // A command without effect, but ovs-vsctl waits until ovs-vswitchd has followed the
-        // database.
-        self.vsctl("init");
     }
 
     /// Sends ovn-controller a signal, such as SIGSTOP.

@@ -41,26 +41,52 @@ pub(super) enum Part {
     Agent,
     NodeRole,
     Controller,
+    /// Members of OVN's databases, where these are pods.
+    Northbound,
+    Southbound,
+    OvnController,
+    OpenVswitch,
 }
 
 impl Part {
     const LABEL: &str = "app.kubernetes.io/name";
-    const ALL: [Self; 3] = [Self::Agent, Self::NodeRole, Self::Controller];
+    const ALL: [Self; 7] = [
+        Self::Agent,
+        Self::NodeRole,
+        Self::Controller,
+        Self::Northbound,
+        Self::Southbound,
+        Self::OvnController,
+        Self::OpenVswitch,
+    ];
 
     fn label(self) -> &'static str {
         match self {
             Self::Agent => "podwire",
             Self::NodeRole => "podwire-node",
             Self::Controller => "podwire-controller",
+            Self::Northbound => "podwire-ovn-northbound",
+            Self::Southbound => "podwire-ovn-southbound",
+            Self::OvnController => "podwire-ovn-controller",
+            Self::OpenVswitch => "podwire-openvswitch",
         }
     }
 
-    /// The name of its container.
+    /// The name of its container, of several the first.
     pub(super) fn container(self) -> &'static str {
+        self.containers()[0]
+    }
+
+    /// The names of its containers.
+    pub(super) fn containers(self) -> &'static [&'static str] {
         match self {
-            Self::Agent => "agent",
-            Self::NodeRole => "node",
-            Self::Controller => "controller",
+            Self::Agent => &["agent"],
+            Self::NodeRole => &["node"],
+            Self::Controller => &["controller"],
+            Self::Northbound => &["database"],
+            Self::Southbound => &["database", "northd", "relay"],
+            Self::OvnController => &["ovn-controller"],
+            Self::OpenVswitch => &["database", "vswitchd"],
         }
     }
 }

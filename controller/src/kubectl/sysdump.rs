@@ -1,6 +1,8 @@
 //! `kubectl podwire sysdump`: one file with what every node, every controller and the API server
 //! know, without secrets.
 
+mod databases;
+
 use std::io::Read as _;
 use std::path::PathBuf;
 
@@ -29,7 +31,7 @@ const LARGEST_BUNDLE: u64 = 256 << 20;
 
 /// What is listed of the API server: group, version, kind, plural, and whether of podwire's
 /// namespace alone. Never Secrets.
-const KINDS: [(&str, &str, &str, &str, bool); 11] = [
+const KINDS: [(&str, &str, &str, &str, bool); 12] = [
     ("", "v1", "Node", "nodes", false),
     ("", "v1", "Namespace", "namespaces", false),
     ("", "v1", "Pod", "pods", false),
@@ -52,6 +54,7 @@ const KINDS: [(&str, &str, &str, &str, bool); 11] = [
     ("", "v1", "Event", "events", true),
     ("apps", "v1", "DaemonSet", "daemonsets", true),
     ("apps", "v1", "Deployment", "deployments", true),
+    ("apps", "v1", "StatefulSet", "statefulsets", true),
     ("coordination.k8s.io", "v1", "Lease", "leases", true),
 ];
 
@@ -99,7 +102,8 @@ impl SysdumpArgs {
         }
         let asked = iter(pods.iter().map(|pod| of_pod(&cluster, pod)));
         let texts: Vec<Texts> = asked.buffered(AT_ONCE).collect().await;
-        for (file, text) in texts.into_iter().flatten() {
+        let of_databases = databases::of(&cluster, &pods).await;
+        for (file, text) in texts.into_iter().flatten().chain(of_databases) {
             files.put(&file, text);
         }
         for node in &nodes {
@@ -171,9 +175,17 @@ async fn of_pod(cluster: &Cluster, pod: &OwnPod) -> Texts {
                 ("pending.txt", &["podwire-controller", "--dry-run"]),
             ],
         ),
+        Part::Northbound => (format!("ovn/northbound/{}", pod.name), &[]),
+        Part::Southbound => (format!("ovn/southbound/{}", pod.name), &[]),
+        Part::OvnController | Part::OpenVswitch => {
+            (format!("nodes/{}/{}", pod.node, pod.name), &[])
+        }
     };
-    let log = format!("{directory}/{}.log", pod.part.container());
-    let mut texts = vec![(log, log_of(cluster, pod).await)];
+    let mut texts = Texts::new();
+    for container in pod.part.containers() {
+        let log = format!("{directory}/{container}.log");
+        texts.push((log, log_of(cluster, pod, container).await));
+    }
     let container = pod.part.container();
     if pod.part == Part::Agent {
         texts.extend(bundle(cluster, pod, &directory).await);
@@ -192,10 +204,10 @@ async fn of_pod(cluster: &Cluster, pod: &OwnPod) -> Texts {
     texts
 }
 
-async fn log_of(cluster: &Cluster, pod: &OwnPod) -> Result<String, String> {
+async fn log_of(cluster: &Cluster, pod: &OwnPod, container: &str) -> Result<String, String> {
     let pods: Api<Pod> = Api::namespaced(cluster.client.clone(), &cluster.namespace);
     let wanted = LogParams {
-        container: Some(pod.part.container().to_owned()),
+        container: Some(container.to_owned()),
         limit_bytes: Some(LARGEST_LOG),
         tail_lines: Some(LINES),
         timestamps: true,

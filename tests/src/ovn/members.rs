@@ -170,6 +170,19 @@ impl<'c> Members<'c> {
         }
     }
 
+    /// A living member's control socket, as its machine names it.
+    ///
+    /// # Panics
+    /// It does not run.
+    #[track_caller]
+    pub fn control(&self, member: usize) -> String {
+        let pid = lock(&self.members[member]).as_ref().map(Daemon::pid);
+        let Some(pid) = pid else {
+            panic!("member {member} does not run")
+        };
+        format!("{RUN_DIR}/ovsdb-server.{pid}.ctl")
+    }
+
     /// Starts a relay, and waits until it has the database.
     #[track_caller]
     pub fn revive_relay(&self, relay: usize) {

@@ -6,6 +6,7 @@
 mod image;
 mod installed;
 mod node_role;
+mod operated;
 mod pods;
 mod render;
 mod rights;

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, StatefulSet};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, ServiceAccount};
+use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
 use podwire_tests::agent_binary;
@@ -126,9 +127,11 @@ fn every_field_of_every_set_is_one_that_kubernetes_knows() {
                 "Deployment" => drop(exact::<Deployment>(&object)),
                 "StatefulSet" => drop(exact::<StatefulSet>(&object)),
                 "PodDisruptionBudget" => drop(exact::<PodDisruptionBudget>(&object)),
-                // Another test has the first two, and Kubernetes no type of the last.
+                "NetworkPolicy" => drop(exact::<NetworkPolicy>(&object)),
+                // Other tests have the first three, and Kubernetes no type of the last two.
                 "ValidatingAdmissionPolicy"
                 | "ValidatingAdmissionPolicyBinding"
+                | "PodMonitor"
                 | "NetworkAttachmentDefinition" => {}
                 other => panic!("{set}: {other}"),
             }

@@ -2,6 +2,8 @@
 //! installed, upgraded and removed by dpkg on a scratch root, and the units held to systemd's own
 //! checks.
 
+mod release;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -274,46 +276,6 @@ fn make_package_builds_both_of_the_workspaces_version() {
     });
     let names: Vec<String> = names.collect();
     assert_eq!(names, ["podwire\n", "podwire-controller\n"]);
-}
-
-#[test]
-fn a_signature_holds_for_what_was_built_and_for_nothing_else() {
-    let node = TestNode::new();
-    ship(&node);
-    let home = "/run/keys";
-    std::fs::create_dir(node.path(home)).unwrap();
-    let gpg = |line: &str| {
-        let line = format!("GNUPGHOME={home} gpg --batch --pinentry-mode loopback {line}");
-        node.shell(&line)
-    };
-    run(&node, "chmod", format!("700 {home}"));
-    let made = "--passphrase '' --quick-generate-key signer@example.test ed25519 sign never";
-    gpg(made).success("gpg --quick-generate-key");
-    run(
-        &node,
-        "make",
-        "--no-print-directory package PACKAGES=/run/out",
-    );
-    let sign = |key: &str| {
-        node.shell(&format!(
-            "cd {} && GNUPGHOME={home} deploy/sign '{key}' /run/out; gpgconf --homedir {home} \
-             --kill all",
-            workspace().display()
-        ))
-    };
-    sign("signer@example.test").assert_says(Some(0), &["/run/out/SHA256SUMS.asc"]);
-    let verify = || gpg("--verify /run/out/SHA256SUMS.asc /run/out/SHA256SUMS");
-    let check = || node.shell("cd /run/out && sha256sum --check SHA256SUMS");
-    assert!(verify().status.success());
-    check().assert_says(Some(0), &["podwire_", ".deb: OK", "podwire-controller_"]);
-    let sums = node.path("/run/out/SHA256SUMS");
-    let text = std::fs::read_to_string(&sums).unwrap();
-    std::fs::write(&sums, text.replacen('a', "b", 1)).unwrap();
-    assert!(!verify().status.success(), "of another text");
-    assert!(!check().status.success(), "of another file");
-    sign("nobody@example.test");
-    assert!(!node.path("/run/out/SHA256SUMS.asc").exists());
-    assert!(!sums.exists());
 }
 
 #[test]
