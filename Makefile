@@ -81,6 +81,15 @@ demo-underlay: root ## two machines with spare NICs on a switch with VLANs: podw
 	@$(CARGO) build -p podwire-tests --bin podwire-demo
 	@PODWIRE_BIN=$(CURDIR)/target/release/podwire target/debug/podwire-demo underlay
 
+.PHONY: demo-networks
+demo-networks: root ## a pod on three networks, what podwire-controller network refuses, and a primary network that the default one does not reach
+	@.ci/packages $(DEMO_PACKAGES) $(OVN_PACKAGES)
+	@$(CARGO) build --release -p podwire-tools --bin podwire
+	@$(CARGO) build --release -p podwire-controller --bin podwire-controller
+	@$(MAKE) --no-print-directory plugin
+	@$(CARGO) build -p podwire-tests --bin podwire-demo
+	@PODWIRE_BIN=$(CURDIR)/target/release/podwire PODWIRE_CONTROLLER_BIN=$(CURDIR)/target/release/podwire-controller target/debug/podwire-demo networks
+
 .PHONY: demo-cluster
 demo-cluster: DEMO = cluster
 demo-cluster: root ## a cluster's network on podwire and OVN alone: controller, two nodes, pods, a service, the leader killed; with a real kube-apiserver after `make kubernetes`

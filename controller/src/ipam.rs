@@ -122,18 +122,50 @@ pub fn pod_network(addresses: &[IpNet], mac: Mac) -> Value {
     entry
 }
 
+/// The role of the default network's entry in a pod's annotation, if another network is the pod's
+/// primary one, with ovn-kubernetes' word.
+pub const LOCKED: &str = "infrastructure-locked";
+
+/// The same for a pod whose primary network is another, with routes through its gateways to these
+/// addresses.
+pub fn locked_network(addresses: &[IpNet], mac: Mac, to: &[IpAddr]) -> Value {
+    let mut entry = pod_network(addresses, mac);
+    entry["role"] = LOCKED.into();
+    let route = |to: &IpAddr| {
+        let own = addresses
+            .iter()
+            .find(|it| it.addr().is_ipv4() == to.is_ipv4());
+        let gateway = nth(own?.trunc(), 1).addr();
+        Some(json!({ "dest": IpNet::from(*to), "nextHop": gateway }))
+    };
+    let routes: Vec<Value> = to.iter().filter_map(route).collect();
+    if !routes.is_empty() {
+        entry["routes"] = routes.into();
+    }
+    entry
+}
+
 /// A pod's addresses, according to its entry in its annotation.
 pub fn read_pod_network(entry: &Value) -> RecordedAddresses {
     let addresses = strings(&entry["ip_addresses"]).chain(strings(&entry["ip_address"]));
     let mut recorded = RecordedAddresses {
         addresses: addresses.filter_map(|text| text.parse().ok()).collect(),
         mac: strings(&entry["mac_address"]).find_map(|text| text.parse().ok()),
-        is_exact: false,
+        ..RecordedAddresses::default()
     };
     recorded.addresses.dedup();
     let written = recorded
         .mac
         .map(|mac| pod_network(&recorded.addresses, mac));
-    recorded.is_exact = written.as_ref() == Some(entry);
+    recorded.is_locked = entry["role"] == LOCKED;
+    recorded.is_exact = match entry.as_object() {
+        // A pod keeps the routes that it was made with.
+        Some(own) if recorded.is_locked => {
+            let mut own = own.clone();
+            own.retain(|field, _| field != "role" && field != "routes");
+            written == Some(own.into())
+        }
+        _ => written.as_ref() == Some(entry),
+    };
     recorded
 }

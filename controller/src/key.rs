@@ -168,6 +168,7 @@ impl Of {
         match self {
             Self::Cluster => &[
                 Table::LogicalRouter,
+                Table::LogicalRouterPort,
                 Table::LogicalSwitch,
                 Table::LogicalSwitchPort,
                 Table::PortGroup,

@@ -4,6 +4,7 @@
 pub mod gateway;
 pub mod network;
 pub mod policy;
+pub mod primary;
 pub mod protect;
 mod service;
 #[cfg(test)]

@@ -60,6 +60,22 @@ fn the_underlay_demo_has_pods_and_a_host_talk_on_a_vlan_and_ends_well() {
 }
 
 #[test]
+fn the_networks_demo_shows_refusals_and_a_network_that_the_default_one_does_not_reach() {
+    let mut demo = Command::new(DEMO);
+    demo.arg("networks");
+    let shown = [
+        "network shop-blue exists with other subnets",
+        "can't change while pods are on it: shop/db, shop/web",
+        "✓ web and twin talk on shop/red",
+        "✓ ledger and vault talk on their network",
+        "✓ web does not reach ledger",
+        "✓ ledger does not reach web",
+        "✓ nothing is left",
+    ];
+    ends_well(demo, &shown);
+}
+
+#[test]
 fn the_ovn_demo_draws_its_network_and_ends_well() {
     let mut demo = Command::new(DEMO);
     demo.arg("ovn");

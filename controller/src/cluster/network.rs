@@ -13,7 +13,7 @@ use podwire_cluster::{Name, ObjectName};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::ipam::{Request, RequestError};
+use crate::ipam::{Request, RequestError, nth};
 use crate::key::Network;
 
 /// The plugins whose definitions are for this controller: ovn-kubernetes' and podwire's own.
@@ -40,6 +40,9 @@ pub struct Definition {
 pub struct Shape {
     /// How nodes are joined.
     pub topology: Topology,
+    /// What it is for its pods.
+    #[serde(default, skip_serializing_if = "Role::is_secondary")]
+    pub role: Role,
     /// One of each family at most; without any, its ports have no addresses.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub subnets: Vec<IpNet>,
@@ -65,6 +68,31 @@ pub enum Topology {
     Layer2,
     /// One switch, by a physical network.
     Localnet,
+}
+
+/// What a network is for its pods.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// One more.
+    #[default]
+    Secondary,
+    /// All pods of its namespaces are on it, in place of the default network.
+    Primary,
+}
+
+impl Role {
+    /// Its word in a definition.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Secondary => "secondary",
+            Self::Primary => "primary",
+        }
+    }
+
+    fn is_secondary(&self) -> bool {
+        *self == Self::Secondary
+    }
 }
 
 impl Topology {
@@ -197,17 +225,18 @@ pub(crate) fn shape(config: &Value) -> Result<Shape, Mistake> {
             return Err(mistake("topology", problem));
         }
     };
-    match text("role")? {
-        "" | "secondary" => {}
-        "primary" => {
-            let problem = "primary networks are not implemented yet: use secondary";
+    let role = match text("role")? {
+        "" | "secondary" => Role::Secondary,
+        "primary" if topology == Topology::Localnet => {
+            let problem = "a network of the topology localnet can't be primary: use layer2";
             return Err(mistake("role", problem.to_owned()));
         }
+        "primary" => Role::Primary,
         other => {
             let problem = format!("{:?} is neither secondary nor primary", brief(&other));
             return Err(mistake("role", problem));
         }
-    }
+    };
     let nets = |field: &'static str| {
         let texts = text(field)?.split(',').filter(|it| !it.trim().is_empty());
         let nets = texts.map(|text| net(text.trim()).map_err(|problem| mistake(field, problem)));
@@ -224,6 +253,10 @@ pub(crate) fn shape(config: &Value) -> Result<Shape, Mistake> {
         if net.prefix_len() + 2 > net.max_prefix_len() {
             return Err(mistake("subnets", format!("{net} has no room for pods")));
         }
+    }
+    if role == Role::Primary && subnets.is_empty() {
+        let problem = "it is missing, and a primary network needs addresses";
+        return Err(mistake("subnets", problem.to_owned()));
     }
     let exclude_subnets = nets("excludeSubnets")?;
     for excluded in &exclude_subnets {
@@ -251,6 +284,7 @@ pub(crate) fn shape(config: &Value) -> Result<Shape, Mistake> {
     }
     Ok(Shape {
         topology,
+        role,
         mtu: number(
             "mtu",
             if subnets.iter().any(is_v6) { 1280 } else { 576 },
@@ -304,6 +338,7 @@ impl Shape {
         };
         json!({
             "topology": self.topology.word(),
+            "role": (self.role == Role::Primary).then_some(self.role.word()),
             "subnets": list(&self.subnets),
             "excludeSubnets": list(&self.exclude_subnets),
             "mtu": self.mtu,
@@ -317,6 +352,7 @@ impl Shape {
         let is_lost = |net: &IpNet| !other.subnets.contains(net);
         [
             ("topology", self.topology != other.topology),
+            ("role", self.role != other.role),
             ("subnets", self.subnets.iter().any(is_lost)),
             // Ports without addresses would stay without.
             (
@@ -332,6 +368,13 @@ impl Shape {
         .into_iter()
         .filter_map(|(field, differs)| differs.then_some(field))
         .collect()
+    }
+
+    /// The addresses of the network's own router, with their prefix lengths: the first of each
+    /// subnet of a primary network.
+    pub fn routers(&self) -> impl Iterator<Item = IpNet> {
+        let own = self.subnets.iter().filter(|_| self.role == Role::Primary);
+        own.map(|subnet| nth(*subnet, 1))
     }
 
     /// What differs, field by field.

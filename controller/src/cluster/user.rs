@@ -223,7 +223,7 @@ fn spec_of(
     let vlan = config.vlan.as_ref().and_then(|vlan| vlan.access.id);
     for (field, value) in [
         ("topology", Some(part.into())),
-        ("role", Some("secondary".into())),
+        ("role", Some(config.role.to_lowercase().into())),
         ("subnets", list(&config.subnets)),
         ("excludeSubnets", list(&config.exclude_subnets)),
         ("mtu", config.mtu.map(Value::from)),
@@ -251,12 +251,14 @@ fn spec_of(
 
 /// Why podwire can't make such a network: the field, and what is wrong with it.
 fn unimplemented(config: &UserNetworkConfig, is_localnet: bool) -> Option<(&'static str, String)> {
+    let is_primary = config.role == "Primary";
     match &*config.role {
         "Secondary" => {}
-        "Primary" => {
-            let problem = "primary networks are not implemented yet: use Secondary";
+        "Primary" if is_localnet => {
+            let problem = "a Localnet can't be Primary: use Layer2";
             return Some(("role", problem.to_owned()));
         }
+        "Primary" => {}
         other => {
             let problem = format!("{:?} is neither Secondary nor Primary", brief(&other));
             return Some(("role", problem));
@@ -270,7 +272,11 @@ fn unimplemented(config: &UserNetworkConfig, is_localnet: bool) -> Option<(&'sta
     ];
     let given = of_primary.into_iter().find(|(_, list)| !list.is_empty());
     if let Some((field, _)) = given {
-        return Some((field, "only a primary network has them".to_owned()));
+        let problem = match is_primary {
+            true => "they are not implemented: leave them out",
+            false => "only a primary network has them",
+        };
+        return Some((field, problem.to_owned()));
     }
     let is_managed = match &*config.ipam.mode {
         "" | "Enabled" => true,

@@ -27,6 +27,8 @@ pub struct RecordedAddresses {
     pub mac: Option<Mac>,
     /// The annotation's entry has this and nothing else.
     pub is_exact: bool,
+    /// By its annotation, the pod's primary network is another.
+    pub is_locked: bool,
 }
 
 impl RecordedAddresses {

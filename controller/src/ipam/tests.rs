@@ -285,6 +285,7 @@ proptest! {
             addresses: assigned.addresses.clone(),
             mac: Some(mac),
             is_exact: true,
+            is_locked: false,
         };
         prop_assert_eq!(read_pod_network(&written), recorded);
         let mut other = written.clone();

@@ -163,6 +163,7 @@ const SELECTED: &[Of] = &[
 
 /// What depends on the namespaces themselves.
 const OF_NAMESPACES: &[Of] = &[
+    Of::Definition,
     Of::ClusterUserNetwork,
     Of::Namespace,
     Of::Peers,

@@ -84,11 +84,11 @@ pub fn alone(network: &Network, shape: &Shape) -> Vec<Row> {
     rows
 }
 
-fn ids(network: &Network, shape: &Shape) -> Vec<(&'static str, String)> {
+pub(super) fn ids(network: &Network, shape: &Shape) -> Vec<(&'static str, String)> {
     vec![
         (NETWORK, network.name().to_string()),
         ("k8s.ovn.org/topology", shape.topology.word().to_owned()),
-        ("k8s.ovn.org/role", "secondary".to_owned()),
+        ("k8s.ovn.org/role", shape.role.word().to_owned()),
     ]
 }
 
@@ -131,7 +131,7 @@ pub fn entry(
     let mut entry = json!({
         "ip_addresses": addresses,
         "mac_address": assigned.mac.to_string(),
-        "role": "secondary",
+        "role": shape.role.word(),
     });
     if let [address] = addresses {
         entry["ip_address"] = json!(address);

@@ -9,6 +9,7 @@
 
 mod compile;
 mod index;
+mod isolation;
 mod logging;
 mod matching;
 mod members;
@@ -34,6 +35,7 @@ use members::set_name;
 
 pub use compile::Compiled;
 pub use index::{Namespaces, Policies, Subject, candidate};
+pub use isolation::{isolated, isolation};
 pub use logging::{METER, logged};
 pub use members::{Candidate, PeerSet};
 pub use tiers::Decision;

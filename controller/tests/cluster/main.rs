@@ -23,6 +23,7 @@ mod pods;
 mod policies;
 mod policy_command;
 mod policy_groups;
+mod primary;
 mod protection;
 mod rbac;
 mod round;

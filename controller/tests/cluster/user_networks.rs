@@ -241,7 +241,10 @@ async fn what_podwire_can_t_make_and_what_others_made_is_said_and_left_alone() {
     server.apply(theirs.clone());
     server.apply(of_namespace("taken", &layer2("10.1.0.0/24")));
     let primary = json!({
-        "topology": "Layer2", "layer2": { "role": "Primary", "subnets": ["10.2.0.0/24"] },
+        "topology": "Layer2",
+        "layer2": {
+            "role": "Primary", "subnets": ["10.2.0.0/24"], "joinSubnets": ["100.65.0.0/16"],
+        },
     });
     server.apply(of_namespace("first", &primary));
     server.apply(of_team("routed", "a", &json!({ "topology": "Layer3" })));
@@ -253,7 +256,7 @@ async fn what_podwire_can_t_make_and_what_others_made_is_said_and_left_alone() {
         ),
         (
             (OF_NAMESPACE, "shop", "first"),
-            "spec.layer2.role: primary networks are not",
+            "spec.layer2.joinSubnets: they are not implemented",
         ),
         (
             (OF_CLUSTER, "", "routed"),

@@ -75,7 +75,16 @@ fn a_mistake_is_named_by_its_field() {
             "not implemented",
         ),
         (json!({ "topology": 2 }), "topology", "is no text"),
-        (json!({ "role": "primary" }), "role", "not implemented"),
+        (
+            json!({ "role": "primary", "topology": "localnet" }),
+            "role",
+            "can't be primary",
+        ),
+        (
+            json!({ "role": "primary", "subnets": "" }),
+            "subnets",
+            "a primary network needs addresses",
+        ),
         (
             json!({ "subnets": "10.1.0.1/16" }),
             "subnets",

@@ -100,9 +100,9 @@ fn a_mistake_is_named_by_the_field_of_the_user_s_object() {
         ),
         (json!({ "topology": "Layer2" }), "layer2", "needs it"),
         (
-            layer2(json!({ "role": "Primary" })),
-            "layer2.role",
-            "use Secondary",
+            physical(json!({ "role": "Primary" })),
+            "localnet.role",
+            "use Layer2",
         ),
         (layer2(json!({ "role": "" })), "layer2.role", "neither"),
         (
@@ -139,6 +139,11 @@ fn a_mistake_is_named_by_the_field_of_the_user_s_object() {
             layer2(json!({ "joinSubnets": ["10.2.0.0/24"] })),
             "layer2.joinSubnets",
             "primary",
+        ),
+        (
+            layer2(json!({ "role": "Primary", "reservedSubnets": ["10.1.0.0/28"] })),
+            "layer2.reservedSubnets",
+            "not implemented",
         ),
         (
             localnet(json!({})),

@@ -157,6 +157,7 @@ fn no_pod_s_derived_mac_is_another_s_on_its_switch() {
             addresses: vec![net(&format!("{address}/64"))],
             mac,
             is_exact: false,
+            is_locked: false,
         };
         let (whose, former) = (
             (&"uid".into(), &node.into()),
@@ -183,6 +184,7 @@ fn no_pod_s_derived_mac_is_another_s_on_its_switch() {
             addresses: vec![net("fd02::9/64")],
             mac: port,
             is_exact: false,
+            is_locked: false,
         };
         let (whose, former) = (
             (&"uid".into(), &"six".into()),
@@ -208,6 +210,7 @@ fn a_pod_keeps_the_mac_that_was_derived_in_another_way_before() {
             addresses: vec![net(&format!("fd00::{number}/64"))],
             mac: Some(mac.parse().unwrap()),
             is_exact: false,
+            is_locked: false,
         };
         let whose = (&"uid".into(), &"n".into());
         let former = [FormerAddresses {

@@ -37,6 +37,7 @@ impl State {
                     *kind = known;
                 }
                 self.dirty.append(&mut self.held);
+                self.unblock();
                 self.dirty
                     .extend(self.cluster.user_networks.keys().cloned());
             }
@@ -53,7 +54,11 @@ impl State {
     /// their definitions.
     pub(super) fn is_key_held(&self, key: &Key) -> bool {
         let is_other = key.network != Network::DEFAULT;
-        self.is_held(key.of) || (is_other && self.is_held(Of::Definition))
+        let of = |all: &[Of]| all.iter().any(|of| self.is_held(*of));
+        self.is_held(key.of)
+            // Primary ones depend on services, too.
+            || (is_other && of(&[Of::Definition, Of::Service]))
+            || (key.of == Of::Service && self.has_primaries() && of(&[Of::Definition, Of::Pod]))
     }
 
     pub(crate) fn learn_node(&mut self, name: Name, node: Option<Node>) {
@@ -127,8 +132,10 @@ impl State {
                 self.resting.insert(name.clone(), until);
             }
         }
+        let changed = name.clone();
         set(&mut self.cluster.namespaces, name, labels);
         self.mark_cluster_user_networks();
+        self.mark_primary(&changed);
         self.policies.namespace_changed();
     }
 
@@ -233,6 +240,7 @@ impl State {
 
     pub(crate) fn learn_service(&mut self, id: ObjectName, service: Option<Service>) {
         set(&mut self.cluster.services, id.clone(), service);
+        self.mark_open(&id);
         self.claims_changed = true;
         self.changed(Key::service(id));
     }
@@ -242,6 +250,9 @@ impl State {
         let services = self.cluster.slices.set(id, slice);
         let is_server = |(ns, name): &ObjectName| (&**ns, &**name) == API_SERVER;
         self.claims_changed |= services.iter().any(is_server);
+        for id in &services {
+            self.mark_open(id);
+        }
         self.dirty.extend(services.into_iter().map(Key::service));
     }
 

@@ -3,9 +3,11 @@
 //! its network, changes nothing for them.
 
 mod attachments;
+mod primary;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use ipnet::IpNet;
 use podwire_ovs::nb::Table;
 use podwire_ovs::replica::Db;
 use tokio::time::Instant;
@@ -15,13 +17,14 @@ use self::attachments::{attachment_of, written};
 use super::State;
 use super::begin::{UID, addresses_in, by_age, ports};
 use super::wanted::{Effects, Wanted};
-use crate::cluster::network::{Definition, Shape};
+use crate::cluster::network::{Definition, Role, Shape};
 use crate::cluster::user::Stored;
 use crate::cluster::{Name, ObjectName, Pod};
 use crate::diff::Plan;
 use crate::ipam::{FormerAddresses, Layout, Request, Space};
 use crate::key::{Attachment, Key, Network, Of};
 use crate::names::prefix;
+use crate::want::policy::isolation;
 use crate::want::{self, network as rows};
 
 /// So many pods are named.
@@ -105,14 +108,19 @@ impl State {
         if self.cluster.definitions.get(&id) == definition.as_ref() {
             return;
         }
-        let before = self.cluster.definitions.get(&id);
-        let both = before.into_iter().chain(&definition);
+        let before = self.cluster.definitions.get(&id).cloned();
+        let both = before.iter().chain(&definition);
         let networks = both.filter_map(|it| Some(shared(&it.network.as_ref().ok()?.0)));
         let keys: Vec<Key> = networks.collect();
         self.dirty.extend(keys);
         self.networks.refused.remove(&id);
         self.mark_asking(&id);
+        let of = |it: &Definition| it.network.as_ref().map(|(_, it)| it.role) == Ok(Role::Primary);
+        let is_primary = before.iter().chain(&definition).any(of);
         super::learn::set(&mut self.cluster.definitions, id.clone(), definition);
+        if is_primary {
+            self.mark_primary(&id.0);
+        }
         self.changed(Key::object(Of::Definition, id));
     }
 
@@ -228,9 +236,9 @@ impl State {
     /// Lets a network exist with this shape. Its addresses are those that pods have by their
     /// annotations, if it did not exist.
     fn open(&mut self, network: Network, shape: Shape) {
-        let layout = Layout::Shared {
-            excluded: shape.exclude_subnets.clone(),
-        };
+        let mut excluded = shape.exclude_subnets.clone();
+        excluded.extend(shape.routers().map(|it| IpNet::from(it.addr())));
+        let layout = Layout::Shared { excluded };
         let is_new = !self.spaces.others.contains_key(&network);
         let space = self
             .spaces
@@ -374,8 +382,18 @@ impl State {
             }
             self.dirty.extend(holders.into_iter().map(Key::pod));
         }
-        let rows = shape.map(|shape| want::network::network(network, &shape));
+        let rows = shape.map(|shape| self.rows_of_network(network, &shape));
         rows.unwrap_or_default().into()
+    }
+
+    fn rows_of_network(&self, network: &Network, shape: &Shape) -> Vec<want::Row> {
+        let mut all = want::network::network(network, shape);
+        if shape.role == Role::Primary {
+            all.extend(want::primary::router(network, shape));
+            let open = self.open_endpoints();
+            all.extend(isolation(network, &open, self.policies.has_tiers()));
+        }
+        all
     }
 
     /// Why a network can't have its rows: others have their names.
@@ -404,10 +422,12 @@ impl State {
             .networks
             .refused
             .get(id)
-            .filter(|_| definition.is_some());
+            .filter(|_| definition.is_some())
+            .cloned()
+            .or_else(|| self.no_primary(id));
         effects.warning = match (mistake, refused) {
             (Some(mistake), _) => Some(("NetworkMistake", mistake.clone())),
-            (None, Some(refused)) => Some(("NetworkConflict", refused.clone())),
+            (None, Some(refused)) => Some(("NetworkConflict", refused)),
             (None, None) => None,
         };
     }

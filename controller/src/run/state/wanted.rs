@@ -18,8 +18,9 @@ use crate::diff::Plan;
 use crate::ipam::{self, AddressError, Assigned, SubnetError};
 use crate::key::{Attachment, Key, Network, Of};
 use crate::members::Member;
+use crate::names::pod_port;
 use crate::want;
-use crate::want::policy::{candidate, logged};
+use crate::want::policy::{candidate, isolated, logged};
 use crate::write::Write;
 
 /// The result of processing an object, besides its rows.
@@ -269,10 +270,12 @@ impl State {
         if !is_known {
             self.release(id);
         }
-        let claimed = match self.claimed_of_pod(id, is_known, db) {
-            Ok(Some(claimed)) => claimed,
+        let primary = self.primary_of(id, plan);
+        let claimed = primary.and_then(|it| Ok((self.claimed_of_pod(id, is_known, db)?, it)));
+        let (claimed, primary) = match claimed {
+            Ok((Some(claimed), primary)) => (claimed, primary),
             // Without its port on the default network it has none on others.
-            Ok(None) => {
+            Ok((None, _)) => {
                 self.detach(id, None, Instant::now().into_std());
                 return Ok(Wanted::default());
             }
@@ -283,7 +286,7 @@ impl State {
                 return Err(problem);
             }
         };
-        let (attached, entries) = self.attachments(id, plan, effects);
+        let (attached, entries) = self.attachments(id, primary.as_ref(), plan, effects);
         let Some(pod) = self.cluster.pods.get(id) else {
             return Ok(Wanted::default());
         };
@@ -291,17 +294,29 @@ impl State {
         let is_written = pod
             .networks
             .as_ref()
-            .is_some_and(|recorded| recorded.is(&claimed));
+            .is_some_and(|it| it.is(&claimed) && it.is_locked == primary.is_some());
         let entries = entries.iter().map(|(name, it)| (&**name, it.as_ref()));
         let others = pod.other_networks.changed(entries);
         if !is_written || others != pod.other_networks {
-            let entry = ipam::pod_network(&claimed.addresses, claimed.mac);
+            let entry = match &primary {
+                None => ipam::pod_network(&claimed.addresses, claimed.mac),
+                Some(_) => {
+                    let open = self.open_services();
+                    ipam::locked_network(&claimed.addresses, claimed.mac, &open)
+                }
+            };
             annotate((&pod.uid, version), &others, &entry, effects);
         }
         let addresses: Vec<_> = claimed.addresses.iter().map(ipnet::IpNet::addr).collect();
-        let members = self
+        let mut members = self
             .policies
             .members(&candidate(id, pod, &self.cluster.namespaces), &addresses);
+        let of = primary.as_ref().and_then(|it| {
+            let mut held = self.networks.of(id);
+            held.find(|(entry, _)| **entry == it.entry)
+                .map(|(_, it)| it)
+        });
+        members.extend(of.map(|network| isolated(network, &pod_port(id))));
         let mut rows = want::pod(id, pod, &claimed);
         rows.extend(attached);
         Ok(Wanted { rows, members })
@@ -321,7 +336,10 @@ impl State {
         if self.cluster.uid(&node).is_none() && !self.unreadable.contains(&node) {
             return Ok(None);
         }
-        if self.waits_for_namespaces() && !self.cluster.namespaces.contains_key(&id.0) {
+        // It may be one whose pods have another primary network. Every cluster has some.
+        let is_new = !is_known && !self.cluster.namespaces.is_empty();
+        let waits = is_new || self.waits_for_namespaces();
+        if waits && !self.cluster.namespaces.contains_key(&id.0) {
             return Ok(None);
         }
         let former = match is_known {
@@ -454,6 +472,14 @@ impl State {
             false => Vec::new(),
         };
         let slices: Vec<_> = self.cluster.slices.of(namespace, name).collect();
+        if let Some(network) = self.primary_network(namespace)
+            && let Some(shape) = self.networks.live.get(network)
+        {
+            let own = self.primary_addresses(namespace, network);
+            let slices = slices.iter().copied();
+            let of = (network, shape);
+            return want::primary::service((namespace, name), service, slices, &own, of);
+        }
         let none = Refused::new();
         let refused = self.refused.get(id).unwrap_or(&none);
         if !refused.is_empty() {

@@ -1,6 +1,6 @@
 //! `make demo`, `make demo-ovn`, `make demo-node`, `make demo-gateway`, `make demo-underlay`,
-//! `make demo-cluster`, `make demo-policy` and `make cluster`: podwire's main job, shown on real
-//! components in a few seconds.
+//! `make demo-networks`, `make demo-cluster`, `make demo-policy` and `make cluster`: podwire's main
+//! job, shown on real components in a few seconds.
 //!
 //! A private Open vSwitch and agent, two pods wired from their annotations by the plugin as a
 //! runtime would exec it, traffic between them, CHECK, DEL, and proof that nothing is left. All of
@@ -10,6 +10,7 @@
 mod api;
 mod cluster;
 mod gateway;
+mod networks;
 mod node;
 mod ovn;
 mod picture;
@@ -74,6 +75,7 @@ fn main() -> ExitCode {
         Some("cluster") => cluster::run,
         Some("stay") => cluster::stay,
         Some("policy") => policy::run,
+        Some("networks") => networks::run,
         Some("gateway") => gateway::run,
         Some("underlay") => underlay::run,
         _ => run,

@@ -26,6 +26,7 @@ impl State {
     pub(in crate::run::state) fn attachments(
         &mut self,
         id: &ObjectName,
+        primary: Option<&Selection>,
         plan: &Plan<'_>,
         effects: &mut Effects,
     ) -> (Vec<want::Row>, BTreeMap<Name, Option<Value>>) {
@@ -33,7 +34,9 @@ impl State {
         let (mut all, mut entries) = (Vec::new(), BTreeMap::new());
         // Most pods are on the default network alone.
         let asks = |pod: &&Pod| {
-            pod.selections != Selections::default() || pod.other_networks != OtherNetworks::None
+            primary.is_some()
+                || pod.selections != Selections::default()
+                || pod.other_networks != OtherNetworks::None
         };
         let pod = self.cluster.pods.get(id).filter(asks).cloned();
         self.detach(id, pod.as_ref(), now);
@@ -47,7 +50,8 @@ impl State {
             .map(|it| (**it).into())
             .collect();
         let mut names = BTreeSet::new();
-        for selection in &pod.selections.all {
+        for selection in primary.into_iter().chain(&pod.selections.all) {
+            let is_primary = primary.is_some_and(|it| std::ptr::eq(it, selection));
             let attachment = Attachment {
                 pod: id.clone(),
                 entry: selection.entry.clone(),
@@ -55,6 +59,13 @@ impl State {
             let Some(network) = self.network_of(&attachment, selection, &mut problems) else {
                 continue;
             };
+            if !is_primary && self.is_primary(&network) {
+                problems.push(format!(
+                    "{}: a primary network has the pods of its namespaces, which do not ask for it",
+                    selection.entry
+                ));
+                continue;
+            }
             match self.attach(&attachment, pod, (selection, &network), plan, now) {
                 Ok((row, _)) if !names.insert(row.name.clone()) => {
                     problems.push(format!(
@@ -82,7 +93,8 @@ impl State {
                 .cluster
                 .definitions
                 .contains_key(&definition_of(&entry));
-            let is_asked = pod.selections.all.iter().any(|it| it.entry == *entry);
+            let mut asked = primary.into_iter().chain(&pod.selections.all);
+            let is_asked = asked.any(|it| it.entry == *entry);
             if is_ours && !is_asked && pod.selections.problem.is_none() {
                 entries.insert(entry.into(), None);
             }
@@ -115,7 +127,7 @@ impl State {
                 let has = space
                     .is_some_and(|it| it.addresses.has(&attachment, (&pod.uid, network.name())));
                 // An annotation that can't be read takes nothing away.
-                has && (is_asked || pod.selections.problem.is_some())
+                has && (is_asked || self.is_primary(&network) || pod.selections.problem.is_some())
             });
             if keeps {
                 continue;
@@ -131,6 +143,9 @@ impl State {
             }
             self.dirty.insert(shared(&network));
             self.mark_owners(&definition_of(&entry));
+            if self.is_primary(&network) {
+                self.mark_services_of(&id.0);
+            }
             self.unblock();
         }
     }
@@ -193,6 +208,10 @@ impl State {
             }
             error => (error.to_string(), None),
         })?;
+        let held = self.networks.held.get(&attachment.pod);
+        if held.is_none_or(|it| !it.contains_key(&attachment.entry)) && self.is_primary(network) {
+            self.mark_services_of(&attachment.pod.0);
+        }
         self.hold(attachment, network);
         let row = rows::port(attachment, pod, (network, &shape), &claimed);
         Ok((row, rows::entry(&shape, &claimed, &selection.gateways)))

@@ -1,0 +1,248 @@
+//! Primary networks: all pods of their namespaces are on them, in place of the default network,
+//! which such a pod has for its kubelet alone. A namespace has one by its label, from its first pod
+//! on: a pod stays on what it was made on.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
+
+use podwire_cluster::service::Protocol;
+use podwire_ovs::nb::Table;
+
+use super::super::State;
+use super::super::wanted::Problem;
+use super::{definition_of, shared};
+use crate::cluster::network::{Role, Selection, Shape};
+use crate::cluster::{Name, ObjectName, of_namespace};
+use crate::diff::Plan;
+use crate::ipam::Request;
+use crate::key::{Attachment, Key, Network, Of};
+use crate::want::network::switch;
+
+/// The label of namespaces whose pods are on a network of their own, with ovn-kubernetes' name.
+const LABEL: &str = "k8s.ovn.org/primary-user-defined-network";
+
+/// What pods of such namespaces reach on the default network.
+const OPEN: [(&str, &str); 2] = [("kube-system", "kube-dns"), ("default", "kubernetes")];
+
+impl State {
+    /// A pod's attachment to its primary network; `None` if that is the default one.
+    pub(in crate::run::state) fn primary_of(
+        &self,
+        id: &ObjectName,
+        plan: &Plan<'_>,
+    ) -> Result<Option<Selection>, Problem> {
+        let Some(pod) = self.cluster.pods.get(id) else {
+            return Ok(None);
+        };
+        let mut held = self.networks.of(id);
+        if let Some((entry, network)) = held.find(|(_, it)| self.is_primary(it)) {
+            return Ok(Some(self.selection(entry, network)));
+        }
+        let is_locked = match &pod.networks {
+            // Its interfaces are there.
+            Some(recorded) if recorded.mac.is_some() => recorded.is_locked,
+            _ => self.has_label(&id.0),
+        };
+        if !is_locked {
+            return Ok(None);
+        }
+        let none = |message: String| Err(Problem::blocked("NoAttachment", message));
+        let Some(definition) = self.primary_definition(&id.0) else {
+            return none(format!(
+                "its namespace has the label {LABEL}, and no primary network yet"
+            ));
+        };
+        let known = self.cluster.definitions.get(definition);
+        let known = known.and_then(|it| it.network.as_ref().ok());
+        let network = known.map(|(network, _)| network).filter(|network| {
+            let shape = self.networks.live.get(network);
+            shape.is_some_and(|it| {
+                it.role == Role::Primary && plan.has(Table::LogicalSwitch, &switch(network, it))
+            })
+        });
+        let Some(network) = network else {
+            let (namespace, name) = definition;
+            return none(format!(
+                "its primary network, of NetworkAttachmentDefinition {namespace}/{name}, is not \
+                 there yet"
+            ));
+        };
+        // What it can't do without is not known yet.
+        if self.is_held(Of::Service) {
+            return none("services are not listed yet".to_owned());
+        }
+        let (namespace, name) = definition;
+        Ok(Some(
+            self.selection(&format!("{namespace}/{name}"), network),
+        ))
+    }
+
+    fn selection(&self, entry: &str, network: &Network) -> Selection {
+        let shape = self.networks.live.get(network);
+        let gateways = shape.into_iter().flat_map(Shape::routers);
+        Selection {
+            definition: definition_of(entry),
+            entry: entry.into(),
+            request: Ok(Request::default()),
+            gateways: gateways.map(|it| it.addr()).collect(),
+        }
+    }
+
+    pub(in crate::run::state) fn is_primary(&self, network: &Network) -> bool {
+        let shape = self.networks.live.get(network);
+        shape.is_some_and(|it| it.role == Role::Primary)
+    }
+
+    /// Whether there may be primary networks.
+    pub(in crate::run::state) fn has_primaries(&self) -> bool {
+        let mut live = self.networks.live.values();
+        let of = |shape: &Shape| shape.role == Role::Primary;
+        let defined = self.cluster.definitions.values();
+        let mut defined = defined.filter_map(|it| it.network.as_ref().ok());
+        live.any(of) || defined.any(|(_, shape)| of(shape))
+    }
+
+    fn has_label(&self, namespace: &Name) -> bool {
+        let labels = self.cluster.namespaces.get(namespace);
+        labels.is_some_and(|it| it.contains_key(LABEL))
+    }
+
+    /// The definition of a namespace's primary network: the oldest one.
+    fn primary_definition(&self, namespace: &str) -> Option<&ObjectName> {
+        let own = of_namespace(&self.cluster.definitions, namespace);
+        let own = own.filter(|(_, it)| {
+            let shape = it.network.as_ref().map(|(_, shape)| shape);
+            shape.is_ok_and(|it| it.role == Role::Primary)
+        });
+        let oldest = own.min_by_key(|(id, it)| (it.created, (*id).clone()));
+        oldest.map(|(id, _)| id)
+    }
+
+    /// Why a definition of a primary network is not that of its namespace.
+    pub(in crate::run::state) fn no_primary(&self, id: &ObjectName) -> Option<String> {
+        let (_, shape) = self.cluster.definitions.get(id)?.network.as_ref().ok()?;
+        let first = self.primary_definition(&id.0)?;
+        if shape.role != Role::Primary {
+            return None;
+        }
+        if first != id {
+            return Some(format!(
+                "role of its spec.config: the namespace has the primary network of {}, and has \
+                 one only",
+                first.1
+            ));
+        }
+        (!self.has_label(&id.0)).then(|| {
+            format!(
+                "role of its spec.config: the namespace lacks the label {LABEL}, so that its pods \
+                 are on the default network: make a namespace with it"
+            )
+        })
+    }
+
+    /// The primary network of a namespace's services.
+    pub(in crate::run::state) fn primary_network(&self, namespace: &Name) -> Option<&Network> {
+        if !self.has_primaries() {
+            return None;
+        }
+        let defined = self.primary_definition(namespace);
+        let defined = defined.filter(|_| self.has_label(namespace));
+        let defined = defined.and_then(|id| self.cluster.definitions.get(id));
+        let defined = defined.and_then(|it| Some(&it.network.as_ref().ok()?.0));
+        let of_pods = || {
+            let held = of_namespace(&self.networks.held, namespace);
+            let mut held = held.flat_map(|(_, entries)| entries.values());
+            held.find(|network| self.is_primary(network))
+        };
+        defined
+            .filter(|network| self.is_primary(network))
+            .or_else(of_pods)
+    }
+
+    /// The addresses of a namespace's pods on their primary network, by those on the default one.
+    pub(in crate::run::state) fn primary_addresses(
+        &self,
+        namespace: &Name,
+        network: &Network,
+    ) -> BTreeMap<IpAddr, IpAddr> {
+        let mut found = BTreeMap::new();
+        let Some(space) = self.spaces.others.get(network) else {
+            return found;
+        };
+        for (pod, entries) in of_namespace(&self.networks.held, namespace) {
+            let entry = entries.iter().find(|(_, it)| *it == network);
+            let own = self.spaces.default.addresses.of(&pod.clone().into());
+            let Some(((entry, _), own)) = entry.zip(own) else {
+                continue;
+            };
+            let attachment = Attachment {
+                pod: pod.clone(),
+                entry: entry.clone(),
+            };
+            let there = space.addresses.of(&attachment);
+            for address in there.into_iter().flat_map(|it| &it.addresses) {
+                let same = |it: &&ipnet::IpNet| it.addr().is_ipv4() == address.addr().is_ipv4();
+                let known = own.addresses.iter().find(same);
+                found.extend(known.map(|it| (it.addr(), address.addr())));
+            }
+        }
+        found
+    }
+
+    /// The endpoints that pods with a primary network reach on the default one.
+    pub(in crate::run::state) fn open_endpoints(&self) -> BTreeSet<(Protocol, SocketAddr)> {
+        let mut found = BTreeSet::new();
+        for (namespace, name) in OPEN {
+            let Some(service) = self.cluster.services.get(&(namespace.into(), name.into())) else {
+                continue;
+            };
+            for port in &service.ports {
+                let slices = self.cluster.slices.of(namespace, name);
+                let endpoints = service.endpoints(port, slices, |_| true);
+                found.extend(endpoints.into_iter().map(|it| (port.protocol, it)));
+            }
+        }
+        found
+    }
+
+    /// The addresses of the services there.
+    pub(in crate::run::state) fn open_services(&self) -> Vec<IpAddr> {
+        let services = OPEN.map(|(namespace, name)| {
+            let id = (namespace.into(), name.into());
+            self.cluster.services.get(&id)
+        });
+        let all = services.into_iter().flatten();
+        all.flat_map(|it| it.cluster_ips.iter().copied()).collect()
+    }
+
+    /// A service has changed, or where it leads.
+    pub(in crate::run::state) fn mark_open(&mut self, (namespace, name): &ObjectName) {
+        if OPEN.contains(&(&**namespace, &**name)) && self.has_primaries() {
+            let live = self.networks.live.keys();
+            let keys: Vec<Key> = live.filter(|it| self.is_primary(it)).map(shared).collect();
+            self.dirty.extend(keys);
+            self.unblock();
+        }
+    }
+
+    /// What depends on which network is a namespace's primary one.
+    pub(in crate::run::state) fn mark_primary(&mut self, namespace: &Name) {
+        let pods = of_namespace(&self.cluster.pods, namespace);
+        let pods = pods.map(|(id, _)| Key::pod(id.clone()));
+        let definitions = of_namespace(&self.cluster.definitions, namespace);
+        let definitions: Vec<ObjectName> = definitions.map(|(id, _)| id.clone()).collect();
+        let keys = definitions.iter().cloned();
+        let keys = keys.map(|id| Key::object(Of::Definition, id));
+        self.dirty.extend(pods.chain(keys));
+        for id in &definitions {
+            self.mark_owners(id);
+        }
+        self.mark_services_of(namespace);
+    }
+
+    pub(in crate::run::state) fn mark_services_of(&mut self, namespace: &Name) {
+        let services = of_namespace(&self.cluster.services, namespace);
+        let keys = services.map(|(id, _)| Key::service(id.clone()));
+        self.dirty.extend(keys);
+    }
+}

@@ -1,0 +1,283 @@
+//! Primary networks: all pods of a namespace on a network of their own.
+
+use std::net::{IpAddr, SocketAddr};
+use std::thread;
+
+use podwire_tests::apiserver::{endpoints, pod, pod_on, service};
+use podwire_tests::{Pod, links, traffic};
+use serde_json::{Value, json};
+
+use crate::fixture::{Running, annotation, await_network, await_row, column, populated};
+use crate::networks::{NETWORKS, await_event, definition};
+use crate::packets::Network;
+use crate::user_networks::{OF_NAMESPACE, is_made, of_namespace};
+
+const LABEL: &str = "k8s.ovn.org/primary-user-defined-network";
+
+fn namespace(name: &str, labels: &Value) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Namespace",
+        "metadata": { "name": name, "uid": format!("uid-of-{name}"), "labels": labels },
+    })
+}
+
+fn labelled(name: &str) -> Value {
+    namespace(name, &json!({ LABEL: "" }))
+}
+
+fn primary(subnet: &str) -> Value {
+    json!({ "topology": "Layer2", "layer2": { "role": "Primary", "subnets": [subnet] } })
+}
+
+fn address(entry: &Value) -> IpAddr {
+    let text = entry["ip_address"].as_str().unwrap();
+    text.split('/').next().unwrap().parse().unwrap()
+}
+
+/// A pod of a namespace, wired: its address on the default network, and the other it may have.
+fn wired<'a>(
+    network: &'a Network,
+    node: usize,
+    (namespace, name): (&str, &str),
+    other: Option<&str>,
+) -> (Pod<'a>, IpAddr, Option<IpAddr>) {
+    let node = &network.nodes[node];
+    let mut pod = node.pod(name);
+    namespace.clone_into(&mut pod.namespace);
+    network.server.apply(pod_on(&node.name, &pod, json!({})));
+    let of = |pod: &Value, entry: &str| annotation(pod, NETWORKS).map(|it| it[entry].clone());
+    let has = |pod: &Value, entry: &str| of(pod, entry).is_some_and(|it| !it.is_null());
+    let is_there = |pod: &Value| has(pod, "default") && other.is_none_or(|it| has(pod, it));
+    let object = network
+        .server
+        .await_object(("Pod", namespace, name), is_there);
+    let own = address(&of(&object, "default").unwrap());
+    let of_other = other.map(|it| address(&of(&object, it).unwrap()));
+    let pod = pod.annotate(NETWORKS, &annotation(&object, NETWORKS).unwrap());
+    let result = pod.add().success();
+    pod.check(&result).success();
+    (pod, own, of_other)
+}
+
+/// From, to, and where that listens, perhaps by another address.
+type Pair<'a> = (&'a Pod<'a>, &'a Pod<'a>, SocketAddr, Option<SocketAddr>);
+
+/// Each takes the whole time that a connection may take.
+#[track_caller]
+fn none_talk(pairs: &[Pair<'_>]) {
+    thread::scope(|scope| {
+        for &(from, to, at, by) in pairs {
+            scope.spawn(move || {
+                let echoed = traffic::tcp_echo_by(from.place(), to.place(), at, by, 16);
+                assert!(echoed.is_err(), "{} to {}", from.name, to.name);
+            });
+        }
+    });
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pods_of_a_primary_network_reach_each_other_their_services_and_dns_and_nobody_else() {
+    let (network, mut controller) = Network::start(&[]);
+    let agents = network.start_agents();
+    let server = &network.server;
+    for name in ["kube-system", "tests"] {
+        server.apply(namespace(name, &json!({})));
+    }
+    let (dns, of_dns, _) = wired(&network, 1, ("kube-system", "dns"), None);
+    let mut kube_dns = service("kube-system", "kube-dns", "10.96.0.53", 53);
+    kube_dns["spec"]["ports"][0]["protocol"] = "UDP".into();
+    server.apply(kube_dns);
+    let mut slice = endpoints("kube-system", "kube-dns", &[&of_dns.to_string()], 53);
+    slice["ports"][0]["protocol"] = "UDP".into();
+    server.apply(slice);
+    await_row(
+        &network.central,
+        "Load_Balancer",
+        "Service_kube-system/kube-dns_UDP_cluster",
+        true,
+    );
+    // Two networks with the same subnet, one by each kind of object.
+    server.apply(labelled("shop"));
+    server.apply(of_namespace("blue", &primary("10.1.0.0/24")));
+    server.apply(labelled("bank"));
+    let mut red = definition(
+        "red",
+        "red",
+        &json!({ "role": "primary", "subnets": "10.1.0.0/24", "netAttachDefName": "bank/red" }),
+    );
+    red["metadata"]["namespace"] = "bank".into();
+    server.apply(red);
+    let (one, default_of_one, _) = wired(&network, 0, ("shop", "one"), Some("shop/blue"));
+    let (two, default_of_two, of_two) = wired(&network, 1, ("shop", "two"), Some("shop/blue"));
+    let (three, _, of_three) = wired(&network, 0, ("bank", "three"), Some("bank/red"));
+    let (four, _, of_four) = wired(&network, 1, ("bank", "four"), Some("bank/red"));
+    let (plain, of_plain, _) = wired(&network, 0, ("tests", "plain"), None);
+    assert_eq!(of_three, Some("10.1.0.2".parse().unwrap()));
+    assert_eq!(of_four, of_two);
+    let of_two = of_two.unwrap();
+    network.central.sync();
+
+    // Among themselves, by the interface that has their way out.
+    let mut ways_out = links::default_routes(one.place());
+    ways_out.dedup();
+    assert_eq!(ways_out, ["ovn-udn1"]);
+    traffic::ping_until_answered(one.place(), of_two).unwrap();
+    traffic::tcp_echo(one.place(), two.place(), of_two, 1 << 20).unwrap();
+    traffic::ping_until_answered(three.place(), of_two).unwrap();
+    traffic::tcp_echo(three.place(), four.place(), of_two, 1 << 16).unwrap();
+    // Not to others, nor from them.
+    // Each on a port of its own, for they listen at the same time.
+    let on = |address, port| SocketAddr::new(address, port);
+    none_talk(&[
+        (&three, &two, on(of_two, 9001), None),
+        (&one, &plain, on(of_plain, 9002), None),
+        (&plain, &one, on(default_of_one, 9003), None),
+        (&plain, &two, on(default_of_two, 9004), None),
+        (&three, &one, on(default_of_one, 9005), None),
+        (&one, &dns, on(of_dns, 9006), None),
+    ]);
+    // The node, which probes its pods, reaches them; and they reach the cluster's DNS.
+    let node = &network.nodes[0];
+    node.run(
+        "ovs-vsctl",
+        "add-port br-int mp0 -- set interface mp0 type=internal mac=\"0a:58:0a:f4:00:02\" \
+         external_ids:iface-id=k8s-node-a",
+    );
+    node.run("ip", "address add 10.244.0.2/24 dev mp0");
+    node.run("ip", "link set mp0 up");
+    network.central.await_up("k8s-node-a", true);
+    network.central.sync();
+    traffic::ping_until_answered(node.place(), default_of_one).unwrap();
+    traffic::tcp_echo(node.place(), one.place(), default_of_one, 1 << 16).unwrap();
+    let by = Some("10.96.0.53:53".parse().unwrap());
+    let at = SocketAddr::new(of_dns, 53);
+    for pod in [&one, &three, &plain] {
+        traffic::udp_echo_by(pod.place(), dns.place(), at, by, 500).unwrap();
+    }
+    // A service of their own is theirs alone.
+    server.apply(service("shop", "front", "10.96.0.40", 80));
+    server.apply(endpoints(
+        "shop",
+        "front",
+        &[&default_of_two.to_string()],
+        8080,
+    ));
+    let vips = json!(["map", [["10.96.0.40:80", format!("{of_two}:8080")]]]);
+    let condition = json!([
+        ["name", "==", "Service_shop/front_TCP_cluster"],
+        ["vips", "==", vips]
+    ]);
+    let northbound = network.central.northbound();
+    northbound
+        .wait("Load_Balancer", condition, "!=", &["name"], json!([]))
+        .unwrap();
+    network.central.sync();
+    let by = Some("10.96.0.40:80".parse().unwrap());
+    let at = SocketAddr::new(of_two, 8080);
+    traffic::tcp_echo_by(one.place(), two.place(), at, by, 1 << 16).unwrap();
+    for pod in [&three, &plain] {
+        none_talk(&[(pod, &two, at, by)]);
+    }
+    // A successor has nothing to do.
+    controller.idle().await;
+    controller.stop().await.unwrap();
+    let mut next = Running::start(&network.central, server, &[]);
+    let done = next.idle().await;
+    assert_eq!((done.operations, done.writes), (0, 0));
+    for pod in [&one, &two, &three, &four, &plain, &dns] {
+        pod.del().success();
+        server.delete(&pod.namespace, &pod.name);
+    }
+    server.delete_object(OF_NAMESPACE, "shop", "blue");
+    for switch in ["shop_blue_ovn_layer2_switch", "red_ovn_layer2_switch"] {
+        let is_there = switch.starts_with("red");
+        await_row(&network.central, "Logical_Switch", switch, is_there);
+    }
+    drop(agents);
+    next.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_namespace_has_one_primary_network_by_its_label_and_a_pod_waits_for_that() {
+    let (central, server, mut controller) = populated().await;
+    let annotated = |server: &podwire_tests::apiserver::ApiServer, namespace: &str, name: &str| {
+        let object = server.object("Pod", namespace, name).unwrap();
+        annotation(&object, NETWORKS)
+    };
+    let of_shop = |name: &str| pod("node-a", "shop", name, &format!("uid-of-{name}"), json!({}));
+    // Then each pod's namespace is waited for.
+    server.apply(namespace("default", &json!({})));
+    controller.idle().await;
+    server.apply(labelled("shop"));
+    server.apply(of_shop("early"));
+    await_event(&server, "Pod", "early", "has the label");
+    assert_eq!(annotated(&server, "shop", "early"), None);
+    server.apply(of_namespace("blue", &primary("10.1.0.0/24")));
+    is_made(&server, (OF_NAMESPACE, "shop", "blue"));
+    let is_there = |pod: &Value| {
+        annotation(pod, NETWORKS).is_some_and(|it| it["shop/blue"]["role"] == "primary")
+    };
+    let object = server.await_object(("Pod", "shop", "early"), is_there);
+    let entries = annotation(&object, NETWORKS).unwrap();
+    assert_eq!(entries["default"]["role"], "infrastructure-locked");
+    let expected = json!({
+        "ip_addresses": ["10.1.0.2/24"], "ip_address": "10.1.0.2/24", "role": "primary",
+        "mac_address": "0a:58:0a:01:00:02", "gateway_ips": ["10.1.0.1"],
+    });
+    assert_eq!(entries["shop/blue"], expected);
+    let router = "rtos-shop_blue_ovn_layer2_switch";
+    assert_eq!(
+        column(&central, "Logical_Router_Port", router, "networks"),
+        "10.1.0.1/24"
+    );
+
+    // A second one is refused, and one of a namespace without the label.
+    server.apply(of_namespace("late", &primary("10.2.0.0/24")));
+    await_event(
+        &server,
+        "NetworkAttachmentDefinition",
+        "late",
+        "the primary network of blue",
+    );
+    server.apply(namespace("open", &json!({})));
+    let mut open = of_namespace("green", &primary("10.3.0.0/24"));
+    open["metadata"]["namespace"] = "open".into();
+    server.apply(open);
+    await_event(
+        &server,
+        "NetworkAttachmentDefinition",
+        "green",
+        "lacks the label",
+    );
+    server.apply(pod("node-a", "open", "usual", "uid-of-usual", json!({})));
+    let usual = await_network(&server, "open", "usual");
+    assert!(usual["role"].is_null(), "{usual}");
+    // A label that comes later changes nothing for a pod that is there.
+    server.apply(labelled("open"));
+    server.apply(pod("node-a", "open", "new", "uid-of-new", json!({})));
+    let is_there = |pod: &Value| {
+        annotation(pod, NETWORKS).is_some_and(|it| it["open/green"]["role"] == "primary")
+    };
+    server.await_object(("Pod", "open", "new"), is_there);
+    assert_eq!(await_network(&server, "open", "usual"), usual);
+    // Who asks for another's primary network does not get it.
+    let asked = json!({ crate::networks::ASKED: "shop/blue" });
+    server.apply(pod("node-a", "open", "thief", "uid-of-thief", asked));
+    await_event(
+        &server,
+        "Pod",
+        "thief",
+        "shop/blue: a primary network has the pods",
+    );
+    // It stays while pods are on it.
+    server.delete_object(OF_NAMESPACE, "shop", "blue");
+    await_event(&server, OF_NAMESPACE, "blue", "pods use it: shop/early");
+    // What a pod has is known by the rows; the label may be gone.
+    server.apply(namespace("shop", &json!({})));
+    controller.idle().await;
+    controller.stop().await.unwrap();
+    let mut next = Running::start(&central, &server, &[]);
+    let done = next.idle().await;
+    assert_eq!((done.operations, done.writes), (0, 0));
+    next.stop().await.unwrap();
+}
