@@ -249,7 +249,7 @@ impl State {
                 let wanted = self.wanted(&key, &plan, &mut effects);
                 let compared = wanted.and_then(|wanted| {
                     let compared = self.compare(&mut plan, &key, wanted);
-                    compared.map_err(|error| Problem::blocked("RowConflict", error.to_string()))
+                    compared.map_err(|error| self.conflict_of(&error))
                 });
                 if compared.is_ok() && self.logs(&key) {
                     let (name, rate) = METER;
@@ -265,10 +265,13 @@ impl State {
                     // Nothing is written about an object that has no rows.
                     effects = Effects::default();
                     effects.warning = Some((problem.reason, problem.message.clone()));
+                    effects.warning.take_if(|(_, message)| message.is_empty());
                     // The port of a pod that this one replaces would outlive its addresses. No row
-                    // can be in the way of that.
-                    let nothing = Wanted::default();
-                    is_done = key.of == Of::Pod && self.compare(&mut plan, &key, nothing).is_ok();
+                    // can be in the way of that. Its own port stays: the pod may be running.
+                    if key.of == Of::Pod && !self.has_port(&key, db) {
+                        let nothing = Wanted::default();
+                        is_done = self.compare(&mut plan, &key, nothing).is_ok();
+                    }
                 }
                 let warning = effects
                     .warning

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 
 use podwire_controller::cluster::policy::Direction;
-use podwire_controller::want::policy::isolated_group;
+use podwire_controller::want::policy::{isolated_group, policy_group};
 use podwire_tests::apiserver::{ApiServer, node};
 use podwire_tests::ovn::Central;
 use serde_json::{Value, json};
@@ -222,4 +222,56 @@ async fn a_pod_or_a_policy_that_can_not_be_read_stays_closed() {
         );
         controller.stop().await.unwrap();
     }
+}
+
+/// As after a transaction that failed: the database lacks the policy's own group for a while.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_running_pod_keeps_its_port_and_its_places_while_a_group_of_its_can_t_be_made() {
+    let (central, server, controller) = isolating().await;
+    let ports = || {
+        let rows = central.northbound().rows("Logical_Switch_Port").unwrap();
+        let own = rows.iter().filter(|row| {
+            row["name"]
+                .as_str()
+                .is_some_and(|name| name.starts_with("default_"))
+        });
+        own.map(|row| row["_uuid"].to_string())
+            .collect::<BTreeSet<_>>()
+    };
+    let (before, groups) = (
+        ports(),
+        (ports_in(&central, &isolated()), addresses(&central)),
+    );
+    // Somebody else's row has the group's name.
+    let group = policy_group("default", "late", "uid-of-late");
+    central.nbctl(format!("pg-add {group}"));
+    let told = |events: &[Value]| {
+        let mut names = events.iter().map(|it| &it["involvedObject"]["name"]);
+        ["late", "web"]
+            .iter()
+            .all(|name| names.any(|it| it == name))
+    };
+    server.apply(policy("late", "client"));
+    server.await_events("conflicts", told);
+    assert_eq!(ports(), before);
+    controller.stop().await.unwrap();
+    // A leader that begins knows of no member.
+    let mut controller = Running::start(&central, &server, &[]);
+    controller.idle().await;
+    server.apply(node("node-c", "192.0.2.3"));
+    await_row(&central, "Logical_Switch", "node-c", true);
+    controller.idle().await;
+    assert_eq!(ports(), before);
+    assert_eq!(
+        (ports_in(&central, &isolated()), addresses(&central)),
+        groups
+    );
+
+    central.nbctl(format!("pg-del {group}"));
+    let all = set(["default_client", "default_db", "default_web"]);
+    controller
+        .until(|_| ports_in(&central, &group) == all)
+        .await;
+    assert_eq!(ports(), before);
+    controller.stop().await.unwrap();
 }

@@ -3,10 +3,11 @@
 use std::collections::{BTreeSet, HashSet};
 
 use podwire_ovs::nb::Table;
-use podwire_ovs::replica::Row as Found;
+use podwire_ovs::replica::{Db, Row as Found};
 use podwire_ovs::value::Uuid;
 
-use super::wanted::Wanted;
+use super::begin::{UID, ports};
+use super::wanted::{Problem, Wanted};
 use super::{State, key_of};
 use crate::cluster::Name;
 use crate::diff::{DiffError, Plan};
@@ -122,6 +123,39 @@ impl State {
         }
     }
 
+    /// Whether a key is that of a pod that has a port, which is not that of a pod that it replaces.
+    pub(super) fn has_port(&self, key: &Key, db: &Db) -> bool {
+        if key.of != Of::Pod {
+            return false;
+        }
+        let id = key.id();
+        let Some(pod) = self.cluster.pods.get(&id) else {
+            return false;
+        };
+        let mut rows = ports(&id, db, self.rules.adopt).into_iter();
+        rows.any(|row| row.map("options").str(UID) == Some(&pod.uid))
+    }
+
+    /// Why a key's rows can't be compared. Nothing is said while what is missing is on its way.
+    pub(super) fn conflict_of(&self, error: &DiffError) -> Problem {
+        let is_made_by = |table: &str, key: &Key| {
+            let mut tables = key.of.tables().iter();
+            key.of != Of::Pod && tables.any(|it| it.name() == table)
+        };
+        let is_coming = match error {
+            DiffError::Missing { table, .. } => {
+                let mut retries = self.retries.iter();
+                retries.any(|(_, key)| is_made_by(table, key))
+            }
+            DiffError::Foreign { .. } => false,
+        };
+        let message = match is_coming {
+            true => String::new(),
+            false => error.to_string(),
+        };
+        Problem::blocked("RowConflict", message)
+    }
+
     /// Whether it is not known what a key should have, because an object can't be read.
     pub(super) fn is_unknown(&self, key: &Key) -> bool {
         let mut unread = self.unreadable.iter();
@@ -132,13 +166,19 @@ impl State {
         }
     }
 
-    /// The names and addresses of ports whose pods can't be read: they stay where they are.
+    /// The names and addresses of ports whose pods can't be read, or compared: they stay where they
+    /// are.
     fn kept_members(&self, plan: &Plan<'_>) -> HashSet<Name> {
-        let pods = self.unreadable.iter().filter(|key| key.of == Of::Pod);
-        let rows = pods.flat_map(|key| {
-            let db = plan.db();
-            db.nb_of_object(Table::LogicalSwitchPort, key.to_string())
-        });
+        let db = plan.db();
+        let unread = self.unreadable.iter().filter(|key| key.of == Of::Pod);
+        let waiting = self
+            .blocked
+            .iter()
+            .chain(self.retries.iter().map(|(_, key)| key));
+        let waiting = waiting.filter(|key| self.has_port(key, db));
+        let rows = unread
+            .chain(waiting)
+            .flat_map(|key| db.nb_of_object(Table::LogicalSwitchPort, key.to_string()));
         let names = rows.flat_map(|row| {
             let addresses = row.str("addresses").unwrap_or_default();
             row.str("name")

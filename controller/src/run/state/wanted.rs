@@ -55,6 +55,7 @@ impl From<Vec<want::Row>> for Wanted {
 /// Why an object's rows can't be brought in line now.
 pub(super) struct Problem {
     pub(super) reason: &'static str,
+    /// Empty if nothing needs to be said of it.
     pub(super) message: String,
     /// When to retry; None means when something changes.
     pub(super) until: Option<Instant>,
