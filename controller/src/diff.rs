@@ -54,6 +54,8 @@ pub struct Plan<'db> {
     /// What is added to columns of references or members, and what is removed: one operation for
     /// each column, because for each operation the database copies it.
     changes: BTreeMap<(Table, &'static str, Target), BTreeMap<Element, ElementChange>>,
+    /// The approximate size of the members that were added, in bytes of JSON.
+    added: usize,
 }
 
 /// An element of such a column.
@@ -85,6 +87,7 @@ impl<'db> Plan<'db> {
             transaction: Transaction::new(),
             inserted: HashMap::new(),
             changes: BTreeMap::new(),
+            added: 0,
         }
     }
 
@@ -96,6 +99,11 @@ impl<'db> Plan<'db> {
     /// Number of operations.
     pub fn len(&self) -> usize {
         self.transaction.len() + self.changes.len()
+    }
+
+    /// The approximate size of the members that are added, in bytes of JSON.
+    pub fn added(&self) -> usize {
+        self.added
     }
 
     /// Whether there are no operations.

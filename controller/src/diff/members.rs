@@ -10,6 +10,9 @@ use smol_str::SmolStr;
 use super::{Element, ElementChange, Plan, Target};
 use crate::members::Group;
 
+/// The size of a reference, in bytes of JSON.
+const REFERENCE: usize = 48;
+
 impl<'db> Plan<'db> {
     /// Adds a member to a group. A port that does not exist is added by its own key.
     pub fn join(&mut self, group: &Group, member: &SmolStr) {
@@ -21,6 +24,10 @@ impl<'db> Plan<'db> {
         let is_there = self.has_member(group, holder, &element);
         let place = (group.table, column, holder);
         if !is_there {
+            self.added += match &element {
+                Element::Text(text) => text.len() + 3,
+                Element::Row(_) => REFERENCE,
+            };
             let changes = self.changes.entry(place).or_default();
             changes.insert(element, ElementChange::Added);
         } else if let Entry::Occupied(mut changes) = self.changes.entry(place) {

@@ -10,6 +10,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 use tracing::{debug, info, warn};
 
+use super::latency::Waiting;
 use super::watch::Change;
 use super::{Progress, Reporter, RunError, State, Step, TRANSACT};
 use crate::delays::Delays;
@@ -37,6 +38,8 @@ pub(super) struct Controller {
     progress: Progress,
     /// The approximate limit for the next transaction.
     most: usize,
+    /// The changes that the pass deals with.
+    waiting: Vec<Waiting>,
     /// Transactions that were committed.
     committed: u64,
     /// Whether a pass did not deal with all of its keys.
@@ -66,6 +69,7 @@ impl Controller {
                 ..Progress::default()
             },
             most: OPERATIONS,
+            waiting: Vec::new(),
             committed: 0,
             is_partial: false,
             api_failures: 0,
@@ -143,11 +147,10 @@ impl Controller {
     async fn pass(&mut self) -> Result<(), RunError> {
         while !self.state.is_clean() && self.writer.has_room() {
             self.progress.passes += 1;
-            self.state.compare_claims(&self.ovsdb);
-            let keys = self.state.take_dirty();
-            let (waiting, before) = (self.state.timer.take(), self.committed);
+            let before = self.committed;
             self.is_partial = false;
-            self.compare(keys).await?;
+            self.compare().await?;
+            let waiting = std::mem::take(&mut self.waiting);
             match self.is_partial {
                 true => self.state.timer.requeue(waiting),
                 // The first list is no change.
@@ -160,8 +163,25 @@ impl Controller {
         Ok(())
     }
 
-    async fn compare(&mut self, mut keys: BTreeSet<Key>) -> Result<(), RunError> {
+    /// The dirty keys.
+    fn take(&mut self) -> BTreeSet<Key> {
+        self.state.compare_claims(&self.ovsdb);
+        self.waiting.append(&mut self.state.timer.take());
+        self.state.take_dirty()
+    }
+
+    async fn compare(&mut self) -> Result<(), RunError> {
+        let mut keys = self.take();
         while !keys.is_empty() {
+            // A change of much holds up nobody who comes meanwhile.
+            let mut has_changed = false;
+            while let Ok(change) = self.changes.try_recv() {
+                self.apply(change);
+                has_changed = true;
+            }
+            if has_changed {
+                keys.append(&mut self.take());
+            }
             if !self.writer.has_room() {
                 self.is_partial = true;
                 self.state.requeue(keys);

@@ -14,6 +14,7 @@ mod wanted;
 mod written;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::time::Duration;
 
 use podwire_cluster::claims::Refused;
 use podwire_ovs::client::{Changed, Client as Ovsdb};
@@ -42,7 +43,13 @@ pub(crate) use begin::check;
 use groups::Unswept;
 use networks::Networks;
 pub(crate) use networks::{in_rows, shared};
-use wanted::{Effects, Problem, Wanted};
+use wanted::{Effects, Wanted};
+
+/// The approximate maximum of the members that a transaction adds, in bytes of JSON. The database
+/// takes a transaction of 4 MiB.
+const ADDED: usize = 1 << 20;
+/// How long a step may compare before it looks for what is new.
+const STEP: Duration = Duration::from_millis(100);
 
 pub(crate) struct State {
     pub(crate) cluster: Cluster,
@@ -59,6 +66,8 @@ pub(crate) struct State {
     /// Whether that may have changed.
     claims_changed: bool,
     dirty: BTreeSet<Key>,
+    /// Pods that have come since they were last compared.
+    new_pods: BTreeSet<Key>,
     /// To be processed when what they depend on is listed.
     held: BTreeSet<Key>,
     /// To be processed again at a certain time.
@@ -120,6 +129,7 @@ impl State {
             claims_changed: false,
             rules,
             dirty: BTreeSet::new(),
+            new_pods: BTreeSet::new(),
             held: BTreeSet::new(),
             retries: BTreeSet::new(),
             unreadable: BTreeSet::new(),
@@ -228,13 +238,16 @@ impl State {
         self.dirty.append(&mut keys);
     }
 
-    /// Compares keys, until there are enough operations for a transaction.
+    /// Compares keys, until there are enough operations for a transaction, or some time has passed.
     pub(crate) fn step(&mut self, ovsdb: &Ovsdb, keys: &mut BTreeSet<Key>, most: usize) -> Step {
         let mut step = Step::default();
         ovsdb.read(|db| {
             let mut plan = Plan::new(db, self.rules.adopt);
+            let began = Instant::now();
             while plan.len() < most
-                && let Some(key) = keys.pop_first()
+                && plan.added() < ADDED
+                && began.elapsed() < STEP
+                && let Some(key) = self.next_key(keys)
             {
                 if self.unreadable.contains(&key) {
                     continue;
@@ -297,6 +310,18 @@ impl State {
             step.transaction = plan.into_transaction();
         });
         step
+    }
+
+    /// The next key to compare. What others depend on comes first; of pods, those that are new.
+    fn next_key(&mut self, keys: &mut BTreeSet<Key>) -> Option<Key> {
+        if keys.first()?.of == Of::Pod {
+            while let Some(new) = self.new_pods.pop_first() {
+                if keys.remove(&new) {
+                    return Some(new);
+                }
+            }
+        }
+        keys.pop_first()
     }
 
     /// Warns once about each problem.

@@ -4,12 +4,14 @@ use std::collections::BTreeSet;
 use std::fs;
 
 use podwire_controller::cluster::policy::Direction;
+use podwire_controller::run::Progress;
 use podwire_controller::want::policy::{isolated_group, policy_group};
 use podwire_tests::apiserver::{ApiServer, node};
 use podwire_tests::ovn::Central;
 use serde_json::{Value, json};
 
 use crate::fixture::{Running, await_network, await_row, names, pod_of, populated};
+use crate::policies::{self, namespace};
 
 /// No traffic to the pods of the namespace `default`, except from those with a label.
 fn policy(name: &str, from: &str) -> Value {
@@ -273,5 +275,58 @@ async fn a_running_pod_keeps_its_port_and_its_places_while_a_group_of_its_can_t_
         .until(|_| ports_in(&central, &group) == all)
         .await;
     assert_eq!(ports(), before);
+    controller.stop().await.unwrap();
+}
+
+/// Sets are made with their members: neither is each pod a transaction, nor each place in a set an
+/// operation.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_policy_with_many_sets_is_made_by_operations_for_each_set_not_for_each_pod() {
+    const PODS: usize = 40;
+    const SETS: usize = 200;
+    const POLICIES: usize = 3;
+    let (central, server, mut controller) = populated().await;
+    server.apply(namespace("default", json!({})));
+    for number in 0..PODS {
+        server.apply(pod_of("node-a", &format!("pod-{number}")));
+    }
+    await_network(&server, "default", &format!("pod-{}", PODS - 1));
+    let before = controller.idle().await.operations;
+    // One rule more than a policy may have sets.
+    for number in 0..POLICIES {
+        let to = |set: usize| {
+            let label = json!({ "key": format!("k{number}-{set}"), "operator": "DoesNotExist" });
+            let selector = json!({ "matchExpressions": [label] });
+            json!({ "to": [{ "namespaceSelector": selector }] })
+        };
+        let rules: Vec<Value> = (0..=SETS).map(to).collect();
+        let spec = json!({ "podSelector": {}, "policyTypes": ["Egress"], "egress": rules });
+        server.apply(policies::policy("empty", &format!("many-{number}"), spec));
+    }
+    let events = server.await_events("mistakes", |events| events.len() == POLICIES);
+    let told = "spec.egress: with it the rules name 201 different sets of pods, 200 at most";
+    for event in events {
+        let message = event["message"].as_str().unwrap();
+        assert!(message.contains(told), "{message}");
+    }
+    let is_idle = |it: &Progress| it.is_idle && it.operations > before;
+    let made = controller.until(is_idle).await.operations - before;
+    let sets = central.northbound().rows("Address_Set").unwrap();
+    let full = sets
+        .iter()
+        .filter(|set| atoms(&set["addresses"]).len() == PODS + 2);
+    assert_eq!(full.count(), SETS * POLICIES);
+    // Two rows of each set, the members of one, an ACL.
+    let most = (5 * SETS * POLICIES) as u64;
+    assert!(made < most, "{made} operations");
+
+    server.apply(pod_of("node-b", "late"));
+    await_network(&server, "default", "late");
+    controller.idle().await;
+    let sets = central.northbound().rows("Address_Set").unwrap();
+    let full = sets
+        .iter()
+        .filter(|set| atoms(&set["addresses"]).len() == PODS + 3);
+    assert_eq!(full.count(), SETS * POLICIES);
     controller.stop().await.unwrap();
 }

@@ -1,7 +1,9 @@
 //! Groups whose members several keys contribute, compared with those in the database.
 
 use std::collections::{BTreeSet, HashSet};
+use std::net::IpAddr;
 
+use ipnet::IpNet;
 use podwire_ovs::nb::Table;
 use podwire_ovs::replica::{Db, Row as Found};
 use podwire_ovs::value::Uuid;
@@ -9,10 +11,12 @@ use podwire_ovs::value::Uuid;
 use super::begin::{UID, ports};
 use super::wanted::{Problem, Wanted};
 use super::{State, key_of};
-use crate::cluster::Name;
+use crate::cluster::{Cluster, Name};
 use crate::diff::{DiffError, Plan};
-use crate::key::{Key, Of};
+use crate::key::{Attachment, Key, Of};
 use crate::members::Group;
+use crate::want::Row;
+use crate::want::policy::{Subject, candidate};
 
 /// Groups to be compared as a whole.
 #[derive(Debug)]
@@ -60,6 +64,36 @@ impl State {
             self.join_all(plan, row.table, row.name.as_str());
         }
         Ok(())
+    }
+
+    /// A set that is made begins with its members: otherwise each of its pods would join it by an
+    /// operation of its own.
+    pub(super) fn fill(&mut self, plan: &Plan<'_>, set: &Name, rows: &[Row]) {
+        let is_there = |row: &Row| plan.has(row.table, &row.name);
+        if rows.iter().all(is_there) {
+            return;
+        }
+        let Cluster {
+            pods, namespaces, ..
+        } = &self.cluster;
+        for subject in self.policies.pods_of(set, pods, namespaces) {
+            let Subject::Pod(id) = &subject else {
+                continue;
+            };
+            let (own, space) = (Attachment::from(id.clone()), &self.spaces.default.addresses);
+            let Some(pod) = pods
+                .get(id)
+                .filter(|pod| space.has(&own, (&pod.uid, &pod.node)))
+            else {
+                continue;
+            };
+            let addresses = space.of(&own).into_iter().flat_map(|it| &it.addresses);
+            let addresses: Vec<IpAddr> = addresses.map(IpNet::addr).collect();
+            let pod = candidate(id, pod, namespaces);
+            for place in self.policies.places(set, &pod, &addresses) {
+                self.members.add(&Key::pod(id.clone()), place);
+            }
+        }
     }
 
     /// Adds what all keys contribute to a group, which it returns.

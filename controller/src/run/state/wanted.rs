@@ -119,7 +119,11 @@ impl State {
                 Ok(Wanted { rows, members })
             }
             Of::Namespace => Ok(self.wanted_of_namespace(&key.name, effects).into()),
-            Of::Peers => Ok(self.policies.peers_rows(&key.name).into()),
+            Of::Peers => {
+                let rows = self.policies.peers_rows(&key.name);
+                self.fill(plan, &key.name, &rows);
+                Ok(rows.into())
+            }
             Of::Policy => Ok(self.wanted_of_policy(&key.id(), effects).into()),
             Of::ClusterPolicy | Of::AdminPolicy | Of::BaselinePolicy => {
                 self.report_conditions(key, effects);
