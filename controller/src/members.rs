@@ -86,6 +86,11 @@ impl Members {
         }
     }
 
+    /// The number of a group's members.
+    pub fn count(&self, group: &Group) -> usize {
+        self.by_group.get(group).map_or(0, BTreeMap::len)
+    }
+
     /// A group's members.
     pub fn of(&self, group: &Group) -> impl Iterator<Item = &Name> {
         let members = self.by_group.get(group).into_iter();

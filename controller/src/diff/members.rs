@@ -38,6 +38,24 @@ impl<'db> Plan<'db> {
         }
     }
 
+    /// The groups that are made, or get other members.
+    pub fn groups(&self) -> Vec<Group> {
+        let named = |(table, name): (Table, &str)| {
+            let name = name.into();
+            table.members().is_some().then_some(Group { table, name })
+        };
+        let made = self.inserted.keys().map(|(table, name)| (*table, &**name));
+        let changed = self.changes.keys().filter_map(|(table, column, holder)| {
+            let is_group = table.members() == Some(*column);
+            let Target::There(uuid) = holder else {
+                return None;
+            };
+            let row = self.db.row(table.name(), *uuid).filter(|_| is_group)?;
+            Some((*table, row.str("name")?))
+        });
+        made.chain(changed).filter_map(named).collect()
+    }
+
     /// Removes the members of a group in the database that are not `wanted`.
     pub fn leave_all_but(&mut self, table: Table, row: Found<'db>, wanted: impl Fn(&str) -> bool) {
         let Some(column) = table.members() else {

@@ -235,6 +235,7 @@ impl Controller {
         let Err(error) = committed else {
             self.most = (self.most * 2).min(OPERATIONS);
             self.committed += u64::from(!step.is_fence);
+            self.state.groups_written(step.groups);
             debug!(operations, keys = step.keys.len(), "committed");
             // Before, all of a cluster may come at once, which says nothing of a pod.
             if let Some(southbound) = &self.southbound

@@ -32,7 +32,7 @@ use crate::config::Rules;
 use crate::diff::Plan;
 use crate::ipam::{Joins, Layout, Space, Spaces};
 use crate::key::{Key, Of};
-use crate::members::Members;
+use crate::members::{Group, Members};
 use crate::names::pod_port;
 use crate::progress::Progress;
 use crate::want::policy::{METER, Policies};
@@ -87,6 +87,8 @@ pub(crate) struct State {
     resting: BTreeMap<Name, Instant>,
     /// Groups whose members in the database may be others.
     unswept: Unswept,
+    /// Groups that this controller has written, until their change is seen.
+    own_groups: HashSet<Group>,
     /// Changes on their way to the database.
     pub(super) timer: Timer,
     /// The last warning for each key.
@@ -106,6 +108,8 @@ pub(crate) struct Step {
     pub(crate) is_fence: bool,
     /// To be written after the transaction is committed.
     pub(crate) writes: Vec<(Key, Write)>,
+    /// The groups that it makes, or changes the members of.
+    pub(crate) groups: Vec<Group>,
     /// The new ports of pods.
     pub(crate) ports: Vec<String>,
     /// Chassis to remove from the southbound database first, each with its former node: the row
@@ -140,6 +144,7 @@ impl State {
             members: Members::default(),
             resting: BTreeMap::new(),
             unswept: Unswept::default(),
+            own_groups: HashSet::new(),
             timer: Timer::default(),
             warned: HashMap::new(),
             under_way: HashSet::new(),
@@ -157,7 +162,7 @@ impl State {
             }
             for &(table, uuid) in &changed.rows {
                 let row = db.row(table, uuid);
-                self.group_changed(table, uuid);
+                self.group_changed(table, uuid, row);
                 if table == Table::Meter.name() {
                     self.meter_changed();
                 }
@@ -307,6 +312,7 @@ impl State {
             let ports = pods.map(|key| pod_port(&key.id()));
             let is_new = |port: &String| plan.inserts(Table::LogicalSwitchPort, port);
             step.ports = ports.filter(is_new).collect();
+            step.groups = plan.groups();
             step.transaction = plan.into_transaction();
         });
         step

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use podwire_ovs::nb::Table;
 use podwire_ovs::replica::{Db, Row as Found};
-use podwire_ovs::value::Uuid;
+use podwire_ovs::value::{Uuid, Value};
 
 use super::begin::{UID, ports};
 use super::wanted::{Problem, Wanted};
@@ -109,18 +109,35 @@ impl State {
     /// Has all groups compared: with the key that this returns.
     pub(crate) fn sweep_all(&mut self) -> Key {
         self.unswept = Unswept::All;
+        self.own_groups.clear();
         Key::only(Of::Members)
     }
 
-    /// Has a row compared if it is a group.
-    pub(super) fn group_changed(&mut self, table: &str, uuid: Uuid) {
-        let Some(table) = tables().find(|it| it.name() == table) else {
+    /// Has a row compared if it is a group. Of what this controller has written itself, only the
+    /// number of members is looked at: otherwise each pod would cost as much as its groups have
+    /// members.
+    pub(super) fn group_changed(&mut self, table: &str, uuid: Uuid, row: Option<Found<'_>>) {
+        let Some((table, row)) = tables().find(|it| it.name() == table).zip(row) else {
             return;
         };
+        let group = Group {
+            table,
+            name: row.str("name").unwrap_or_default().into(),
+        };
+        let members = table.members().and_then(|column| row.column(column));
+        let count = members.map_or(0, Value::len);
+        if self.own_groups.remove(&group) && count == self.members.count(&group) {
+            return;
+        }
         if let Unswept::Some(rows) = &mut self.unswept {
             rows.insert((table, uuid));
         }
         self.dirty.insert(Key::only(Of::Members));
+    }
+
+    /// These groups were written.
+    pub(crate) fn groups_written(&mut self, groups: Vec<Group>) {
+        self.own_groups.extend(groups);
     }
 
     /// Removes the members that no key contributes, and adds those that are missing.
