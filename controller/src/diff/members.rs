@@ -2,12 +2,13 @@
 
 use std::collections::btree_map::Entry;
 
-use podwire_ovs::nb::Table;
+use podwire_ovs::nb::{KEY, Table};
 use podwire_ovs::replica::Row as Found;
 use podwire_ovs::value::{Atom, Value};
 use smol_str::SmolStr;
 
-use super::{Element, ElementChange, Plan, Target};
+use super::{DiffError, Element, ElementChange, Plan, Target, taken};
+use crate::key::{Key, Of};
 use crate::members::Group;
 
 /// The size of a reference, in bytes of JSON.
@@ -35,6 +36,36 @@ impl<'db> Plan<'db> {
             if changes.get().is_empty() {
                 changes.remove();
             }
+        }
+    }
+
+    /// Whether a key can be in a port group, if that is there: it is not one of another namespace,
+    /// whose name was chosen so that the groups have one name.
+    ///
+    /// # Errors
+    /// [`DiffError::Taken`].
+    pub fn may_join(&self, key: &Key, table: Table, name: &str) -> Result<(), DiffError> {
+        if key.of != Of::Pod || table != Table::PortGroup {
+            return Ok(());
+        }
+        let inserted = self.inserted.get(&(table, name.to_owned()));
+        let owner = match inserted {
+            Some((_, key)) => Some(key.as_str()),
+            None => self
+                .referred(table, name)
+                .and_then(|row| row.map("external_ids").str(KEY)),
+        };
+        let is_its = |owner: Key| match owner.of {
+            Of::Namespace => owner.name == key.namespace,
+            Of::Policy => owner.namespace == key.namespace,
+            _ => true,
+        };
+        match owner {
+            Some(owner) if !Key::parse(owner).is_some_and(is_its) => {
+                Err(taken(table, name, Some(owner)))
+            }
+            // One without a key is not there, or is being taken over.
+            _ => Ok(()),
         }
     }
 

@@ -6,7 +6,7 @@ use std::fs;
 use podwire_controller::cluster::policy::Direction;
 use podwire_controller::run::Progress;
 use podwire_controller::want::policy::{isolated_group, policy_group};
-use podwire_tests::apiserver::{ApiServer, node};
+use podwire_tests::apiserver::{ApiServer, node, pod};
 use podwire_tests::ovn::Central;
 use serde_json::{Value, json};
 
@@ -328,5 +328,54 @@ async fn a_policy_with_many_sets_is_made_by_operations_for_each_set_not_for_each
         .iter()
         .filter(|set| atoms(&set["addresses"]).len() == PODS + 3);
     assert_eq!(full.count(), SETS * POLICIES);
+    controller.stop().await.unwrap();
+}
+
+/// Two names with one hash, FNV-1a of 64 bits, found in two minutes.
+const FORGED: [&str; 2] = ["yegz6rpavyp2n", "jeqkxcie5ecqa"];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_pod_is_in_the_groups_of_a_namespace_whose_name_was_chosen_for_its_hash() {
+    let [forged, victim] = FORGED;
+    let [group, same] = FORGED.map(|name| isolated_group(name, Direction::Ingress));
+    assert_eq!(group, same);
+    let (central, server, mut controller) = populated().await;
+    server.apply(namespace(forged, json!({})));
+    await_row(&central, "Port_Group", &group, true);
+    server.apply(namespace(victim, json!({})));
+    let in_victim = |name: &str| pod("node-a", victim, name, &format!("uid-of-{name}"), json!({}));
+    server.apply(in_victim("early"));
+    server.apply(policies::policy(
+        victim,
+        "closed",
+        json!({ "podSelector": {} }),
+    ));
+    server.apply(in_victim("late"));
+    let events = server.await_events("conflicts", |events| {
+        let told = events
+            .iter()
+            .map(|it| it["involvedObject"]["kind"].as_str().unwrap());
+        let told: Vec<_> = told.collect();
+        ["Namespace", "Pod"].iter().all(|kind| told.contains(kind))
+            && told.iter().filter(|kind| **kind == "Pod").count() == 2
+    });
+    let of_another = format!("that of namespace/{forged}, whose name has the same hash");
+    for event in &events {
+        let message = event["message"].as_str().unwrap();
+        assert!(message.contains(&of_another), "{message}");
+    }
+    controller.idle().await;
+    let ports = names(&central, "Logical_Switch_Port");
+    assert!(!ports.iter().any(|it| it.starts_with(victim)), "{ports:?}");
+    assert_eq!(ports_in(&central, &group), set([]));
+
+    server.delete_object("Namespace", "", forged);
+    let own = [format!("{victim}_early"), format!("{victim}_late")];
+    let own = BTreeSet::from(own);
+    controller
+        .until(|_| ports_in(&central, &group) == own)
+        .await;
+    let drops = names(&central, "ACL");
+    assert!(drops.contains(&format!("NP:{victim}:Ingress")), "{drops:?}");
     controller.stop().await.unwrap();
 }

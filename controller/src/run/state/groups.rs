@@ -11,12 +11,13 @@ use podwire_ovs::value::{Uuid, Value};
 use super::begin::{UID, ports};
 use super::wanted::{Problem, Wanted};
 use super::{State, key_of};
+use crate::cluster::policy::Direction;
 use crate::cluster::{Cluster, Name};
 use crate::diff::{DiffError, Plan};
 use crate::key::{Attachment, Key, Of};
 use crate::members::Group;
 use crate::want::Row;
-use crate::want::policy::{Subject, candidate};
+use crate::want::policy::{Subject, candidate, isolated_group};
 
 /// Groups to be compared as a whole.
 #[derive(Debug)]
@@ -57,6 +58,13 @@ impl State {
     ) -> Result<(), DiffError> {
         let gone = self.members.without(key, &members);
         let keeps = self.is_unknown(key);
+        if key.of == Of::Pod && !rows.is_empty() {
+            // Also without a policy: the pod would be open when one comes.
+            for direction in Direction::BOTH {
+                let group = isolated_group(&key.namespace, direction);
+                plan.may_join(key, Table::PortGroup, &group)?;
+            }
+        }
         plan.compare(key, &rows, (members.iter(), &gone), keeps)?;
         self.members.set(key, members);
         // A group that was removed, and is made anew.
@@ -198,7 +206,7 @@ impl State {
                 let mut retries = self.retries.iter();
                 retries.any(|(_, key)| is_made_by(table, key))
             }
-            DiffError::Foreign { .. } => false,
+            DiffError::Foreign { .. } | DiffError::Taken { .. } => false,
         };
         let message = match is_coming {
             true => String::new(),
