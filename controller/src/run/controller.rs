@@ -11,6 +11,7 @@ use tokio::time::{Instant, sleep_until};
 use tracing::{debug, info, warn};
 
 use super::latency::Waiting;
+use super::state::is_refusal;
 use super::watch::Change;
 use super::{Progress, Reporter, RunError, State, Step, TRANSACT};
 use crate::delays::Delays;
@@ -207,6 +208,7 @@ impl Controller {
                 continue;
             }
             if step.transaction.is_empty() && step.writes.is_empty() {
+                self.state.rows_accepted(&step.keys);
                 continue;
             }
             if step.transaction.is_empty() {
@@ -236,6 +238,7 @@ impl Controller {
             self.most = (self.most * 2).min(OPERATIONS);
             self.committed += u64::from(!step.is_fence);
             self.state.groups_written(step.groups);
+            self.state.rows_accepted(&step.keys);
             debug!(operations, keys = step.keys.len(), "committed");
             // Before, all of a cluster may come at once, which says nothing of a pod.
             if let Some(southbound) = &self.southbound
@@ -251,26 +254,38 @@ impl Controller {
         for (key, write) in &step.writes {
             self.state.warning_failed(key, write);
         }
-        match error {
-            // One key is at fault; in smaller transactions, the others succeed without it.
-            TransactError::Operation { .. }
-            | TransactError::Commit { .. }
-            | TransactError::Invalid { .. }
-            | TransactError::TooLarge { .. }
-                if self.most > 1 && step.keys.len() > 1 =>
-            {
-                debug!(%error, operations, "a transaction was refused; its keys are split");
-                self.most = (operations.min(self.most) / 2).max(1);
-                keys.insert(self.state.sweep_all());
-                keys.extend(step.keys);
-            }
+        let last = step.keys.last().cloned();
+        // Also those that have no rows, and something to be said of.
+        let mut failed: BTreeSet<Key> = step.writes.into_iter().map(|(key, _)| key).collect();
+        failed.extend(step.keys);
+        if !is_refusal(&error) {
             // The outcome is unknown; the replica will show it once it is current again.
-            error => {
-                warn!(%error, operations, "a transaction failed; its keys are tried again");
-                self.is_partial = true;
-                self.state.failed(step.keys, Instant::now() + RETRY);
+            warn!(%error, operations, "a transaction failed; its keys are tried again");
+            self.is_partial = true;
+            self.state.failed(failed, Instant::now() + RETRY);
+            return Ok(());
+        }
+        if self.most > 1 && failed.len() > 1 {
+            // One key is at fault; in smaller transactions, the others succeed without it.
+            debug!(%error, operations, "a transaction was refused; its keys are split");
+            self.most = (operations.min(self.most) / 2).max(1);
+            keys.insert(self.state.sweep_all());
+            keys.append(&mut failed);
+            return Ok(());
+        }
+        self.is_partial = true;
+        // The others have no operations.
+        if let Some(key) = last {
+            let (pause, warning) = self.state.rows_refused(&key, &error);
+            let seconds = pause.as_secs();
+            warn!(%key, %error, operations, "its rows are refused; trying again in {seconds} s");
+            failed.remove(&key);
+            self.state.failed([key.clone()], Instant::now() + pause);
+            if let Some(warning) = warning {
+                self.start(key, warning);
             }
         }
+        self.state.failed(failed, Instant::now() + RETRY);
         Ok(())
     }
 

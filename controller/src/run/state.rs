@@ -8,6 +8,7 @@ mod groups;
 mod late;
 mod learn;
 mod networks;
+mod refused;
 mod unread;
 mod users;
 mod wanted;
@@ -43,6 +44,7 @@ pub(crate) use begin::check;
 use groups::Unswept;
 use networks::Networks;
 pub(crate) use networks::{in_rows, shared};
+pub(crate) use refused::is_refusal;
 use wanted::{Effects, Wanted};
 
 /// The approximate maximum of the members that a transaction adds, in bytes of JSON. The database
@@ -91,6 +93,8 @@ pub(crate) struct State {
     own_groups: HashSet<Group>,
     /// Changes on their way to the database.
     pub(super) timer: Timer,
+    /// Keys whose rows the database refuses, with what it said, and how often in a row.
+    refused_rows: HashMap<Key, (String, u32)>,
     /// The last warning for each key.
     warned: HashMap<Key, String>,
     /// Writes in flight to the API server.
@@ -146,6 +150,7 @@ impl State {
             unswept: Unswept::default(),
             own_groups: HashSet::new(),
             timer: Timer::default(),
+            refused_rows: HashMap::new(),
             warned: HashMap::new(),
             under_way: HashSet::new(),
             written: HashMap::new(),
@@ -212,7 +217,7 @@ impl State {
         progress.nodes = self.cluster.nodes.len() as u64;
         progress.pods = self.cluster.pods.len() as u64;
         progress.services = self.cluster.services.len() as u64;
-        progress.problems = self.warned.len() as u64;
+        progress.problems = (self.warned.len() + self.refused_rows.len()) as u64;
         progress.retries = self.retries.len() as u64;
     }
 
@@ -256,6 +261,12 @@ impl State {
             {
                 if self.unreadable.contains(&key) {
                     continue;
+                }
+                // Those in a transaction with it would be refused, too.
+                let is_alone = self.refused_rows.contains_key(&key);
+                if is_alone && !step.keys.is_empty() {
+                    keys.insert(key);
+                    break;
                 }
                 if key.of == Of::Members {
                     self.sweep(&mut plan);
@@ -306,6 +317,9 @@ impl State {
                 }
                 if is_done {
                     step.keys.push(key);
+                }
+                if is_alone {
+                    break;
                 }
             }
             let pods = step.keys.iter().filter(|key| key.of == Of::Pod);

@@ -203,8 +203,8 @@ impl State {
         };
         let is_coming = match error {
             DiffError::Missing { table, .. } => {
-                let mut retries = self.retries.iter();
-                retries.any(|(_, key)| is_made_by(table, key))
+                let mut retries = self.retries.iter().map(|(_, key)| key);
+                retries.any(|key| is_made_by(table, key) && !self.refused_rows.contains_key(key))
             }
             DiffError::Foreign { .. } | DiffError::Taken { .. } => false,
         };

@@ -18,6 +18,7 @@ impl State {
     pub(crate) fn warning_failed(&mut self, key: &Key, write: &Write) {
         if let Write::Warning { .. } = write {
             self.warned.remove(key);
+            self.refusal_untold(key);
         }
     }
 
