@@ -202,9 +202,14 @@ impl Controller {
                 warn!(%error, "the chassis of deleted nodes can't be removed from the southbound \
                                database; trying again");
                 let nodes: BTreeSet<Key> = step.chassis.into_iter().map(|(key, _)| key).collect();
-                step.keys.retain(|key| !nodes.contains(key));
-                self.state.failed(nodes, Instant::now() + RETRY);
+                for (key, write) in &step.writes {
+                    self.state.warning_failed(key, write);
+                }
+                // Also those that have no rows, and something to be said of.
                 keys.extend(step.keys);
+                keys.extend(step.writes.into_iter().map(|(key, _)| key));
+                keys.retain(|key| !nodes.contains(key));
+                self.state.failed(nodes, Instant::now() + RETRY);
                 continue;
             }
             if step.transaction.is_empty() && step.writes.is_empty() {
