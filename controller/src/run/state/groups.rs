@@ -2,11 +2,13 @@
 
 use std::collections::{BTreeSet, HashSet};
 use std::net::IpAddr;
+use std::time::Duration;
 
 use ipnet::IpNet;
 use podwire_ovs::nb::Table;
 use podwire_ovs::replica::{Db, Row as Found};
 use podwire_ovs::value::{Uuid, Value};
+use tokio::time::Instant;
 
 use super::begin::{UID, ports};
 use super::wanted::{Problem, Wanted};
@@ -18,6 +20,9 @@ use crate::key::{Attachment, Key, Of};
 use crate::members::Group;
 use crate::want::Row;
 use crate::want::policy::{Subject, candidate, isolated_group};
+
+/// When to look again for a group that is on its way.
+const COMING: Duration = Duration::from_secs(1);
 
 /// Groups to be compared as a whole.
 #[derive(Debug)]
@@ -212,7 +217,10 @@ impl State {
             true => String::new(),
             false => error.to_string(),
         };
-        Problem::blocked("RowConflict", message)
+        Problem {
+            until: is_coming.then(|| Instant::now() + COMING),
+            ..Problem::blocked("RowConflict", message)
+        }
     }
 
     /// Whether it is not known what a key should have, because an object can't be read.
