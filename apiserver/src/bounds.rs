@@ -12,15 +12,14 @@ use hyper::{Request, Response};
 use kube::client::Body;
 use tower::{BoxError, Layer, Service};
 
-/// Pods per page of a list of metadata: as many of the largest objects as fit into
-/// [`LARGEST_ANSWER`].
+/// Pods per page of a list of metadata, unless that is more than [`LARGEST_ANSWER`].
 pub const PAGE: u32 = 20;
-/// The largest answer, in bytes: a page of the largest objects that a cluster stores (etcd's
-/// `--max-request-bytes`, 1.5 MiB each).
+/// The largest answer, in bytes, and the longest line of a watch that is not given up.
 pub const LARGEST_ANSWER: usize = 32 << 20;
-/// The longest line of a watch, in bytes. It contains one object, as JSON, which escapes
-/// characters.
-pub const LONGEST_LINE: usize = 4 << 20;
+/// How much of a line of a watch is read, in bytes: more than any object of 1.5 MiB (etcd's
+/// `--max-request-bytes`), stored as protobuf, has as JSON, where `<` is six bytes. What is behind
+/// it is skipped.
+pub const LONGEST_LINE: usize = 16 << 20;
 /// How much of a refusal is read, in bytes. The rest is ignored: the status and the first words are
 /// enough.
 const LARGEST_REFUSAL: usize = 32 << 10;
@@ -32,7 +31,7 @@ pub enum TooLarge {
     #[error("the server's answer is larger than {LARGEST_ANSWER} bytes")]
     Answer,
     /// A line of a watch.
-    #[error("a line of the server's watch is longer than {LONGEST_LINE} bytes")]
+    #[error("a line of the server's watch is longer than {LARGEST_ANSWER} bytes")]
     Line,
 }
 
@@ -107,6 +106,8 @@ pub(crate) struct BoundedBody<B> {
     limit: Limit,
     /// Bytes that may still arrive: in total, or on the current line of a watch.
     left: usize,
+    /// Bytes of the current line of a watch that were skipped.
+    skipped: usize,
     is_cut: bool,
 }
 
@@ -117,19 +118,14 @@ impl<B> BoundedBody<B> {
             body,
             limit,
             left,
+            skipped: 0,
             is_cut: false,
         }
     }
 
     fn admit(&mut self, mut data: Bytes) -> Result<Bytes, TooLarge> {
         if let Limit::Line = self.limit {
-            for line in data.split_inclusive(|byte| *byte == b'\n') {
-                self.left = self.left.checked_sub(line.len()).ok_or(TooLarge::Line)?;
-                if line.ends_with(b"\n") {
-                    self.left = self.limit.bytes();
-                }
-            }
-            return Ok(data);
+            return self.admit_lines(data);
         }
         match (self.left.checked_sub(data.len()), self.limit) {
             (Some(left), _) => self.left = left,
@@ -143,6 +139,34 @@ impl<B> BoundedBody<B> {
             (None, _) => return Err(TooLarge::Answer),
         }
         Ok(data)
+    }
+
+    /// Without what is behind the limit of each line, except for its end.
+    fn admit_lines(&mut self, data: Bytes) -> Result<Bytes, TooLarge> {
+        let limit = self.limit.bytes();
+        if data.len() <= self.left && self.skipped == 0 {
+            let end = data.iter().rposition(|byte| *byte == b'\n');
+            self.left = match end {
+                Some(end) => limit - (data.len() - end - 1),
+                None => self.left - data.len(),
+            };
+            return Ok(data);
+        }
+        let mut admitted = Vec::with_capacity(data.len());
+        for line in data.split_inclusive(|byte| *byte == b'\n') {
+            let (read, skipped) = line.split_at(line.len().min(self.left));
+            admitted.extend_from_slice(read);
+            self.left -= read.len();
+            self.skipped += skipped.len();
+            if self.skipped > LARGEST_ANSWER - limit {
+                return Err(TooLarge::Line);
+            }
+            if line.ends_with(b"\n") {
+                admitted.extend(skipped.last());
+                (self.left, self.skipped) = (limit, 0);
+            }
+        }
+        Ok(admitted.into())
     }
 }
 

@@ -6,6 +6,7 @@
 //! been replaced. docs/decisions/0025 says what kube's own watcher lacks.
 
 mod failure;
+mod line;
 mod pause;
 
 use std::io;
@@ -14,7 +15,6 @@ use std::sync::Arc;
 use std::time::Duration;
 use std::vec::IntoIter;
 
-use futures_util::AsyncBufReadExt as _;
 use futures_util::stream::{BoxStream, Stream, StreamExt as _, unfold};
 use kube::Client;
 use kube::api::{ListParams, WatchParams};
@@ -24,7 +24,7 @@ use serde_json::value::RawValue;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::bounds::PAGE;
+use crate::bounds::{LONGEST_LINE, PAGE};
 use crate::object::{Object, Reference, Unreadable, or_default, path, read};
 use crate::{Access, AccessError, brief, connected};
 pub use failure::Failure;
@@ -156,7 +156,7 @@ struct Listing {
 }
 
 struct Watching {
-    lines: BoxStream<'static, io::Result<String>>,
+    lines: BoxStream<'static, io::Result<Vec<u8>>>,
     began: Instant,
     heard: bool,
     is_fresh: bool,
@@ -308,14 +308,17 @@ impl<K: Object, C: Connect> Watch<K, C> {
             false => self.requests().list(&listing.parameters),
         };
         let request = request.map_err(|error| Failure::of(&error))?;
+        let limit = listing.parameters.limit.unwrap_or(self.selection.page);
         let page = match in_time(client.request_text(request)).await {
-            Err(failure) if failure.is_too_large() && listing.parameters.limit > Some(PAGE) => {
-                listing.parameters.limit = Some(PAGE);
+            // Objects may be large; then there are fewer of them in a page.
+            Err(failure) if failure.is_too_large() && limit > 1 => {
+                listing.parameters.limit = Some(if limit > PAGE { PAGE } else { limit / 2 });
                 self.state = State::Listing(client, listing);
                 return Ok(None);
             }
             page => page?,
         };
+        listing.parameters.limit = Some(limit.saturating_mul(2).min(self.selection.page));
         let page: Page = serde_json::from_str(&page)
             .map_err(|error| Failure::new(format!("not a list: {}", brief(&error))))?;
         listing.pages += 1;
@@ -343,7 +346,7 @@ impl<K: Object, C: Connect> Watch<K, C> {
         match in_time(client.request_stream(request)).await {
             Ok(answer) => {
                 let watching = Watching {
-                    lines: answer.lines().boxed(),
+                    lines: line::lines(answer),
                     began: Instant::now(),
                     heard: false,
                     is_fresh,
@@ -370,7 +373,11 @@ impl<K: Object, C: Connect> Watch<K, C> {
             return Ok(None);
         };
         let line = line.transpose().map_err(|error| Failure::of(&error))?;
-        let line = match line.map(|line| serde_json::from_str::<Line>(&line)) {
+        if let Some(cut) = line.as_deref().filter(|line| line.len() > LONGEST_LINE) {
+            let (version, event) = line::cut(cut)?;
+            return self.report(client, watching, version, event);
+        }
+        let line = match line.map(|line| serde_json::from_slice::<Line>(&line)) {
             Some(Ok(line)) => line,
             Some(Err(error)) if !error.is_eof() => {
                 return Err(Failure::new(format!("not a watch: {}", brief(&error))));
@@ -418,6 +425,16 @@ impl<K: Object, C: Connect> Watch<K, C> {
                 )));
             }
         };
+        self.report(client, watching, version, event)
+    }
+
+    fn report(
+        &mut self,
+        client: Client,
+        mut watching: Watching,
+        version: String,
+        event: Event<K>,
+    ) -> Result<Option<Event<K>>, Failure> {
         self.pause.reset();
         watching.heard = true;
         self.reported = Some(bounded(version)?).filter(|version| !version.is_empty());

@@ -1,5 +1,6 @@
 //! Compares wanted rows with the replica; the difference is the transaction.
 
+mod error;
 mod members;
 mod status;
 
@@ -15,34 +16,12 @@ use smol_str::SmolStr;
 use crate::key::Key;
 use crate::members::Member;
 use crate::want::{Column, Row};
+pub use error::DiffError;
+use error::taken;
 pub use status::RowStatus;
 
 /// Marks a row in external_ids as created by the controller.
 const OWNER: (&str, &str) = ("podwire.io/owner", "controller");
-
-/// Why a key's rows can't be brought in line. Nothing is changed for that key then.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum DiffError {
-    /// A row that somebody else created has the name.
-    #[error(
-        "{table} {name} in the northbound database does not belong to this controller: remove it, \
-         or start the controller with --adopt to take it over"
-    )]
-    Foreign {
-        /// The row's table.
-        table: &'static str,
-        /// The row's name.
-        name: String,
-    },
-    /// A row that this one belongs to does not exist yet.
-    #[error("{table} {name} is not in the northbound database yet")]
-    Missing {
-        /// The missing row's table.
-        table: &'static str,
-        /// Its name.
-        name: String,
-    },
-}
 
 /// A transaction that is extended key by key.
 #[derive(Debug)]
@@ -50,10 +29,13 @@ pub struct Plan<'db> {
     db: &'db Db,
     adopt: bool,
     transaction: Transaction,
-    inserted: HashMap<(Table, String), RowName>,
+    /// Each with its key.
+    inserted: HashMap<(Table, String), (RowName, SmolStr)>,
     /// What is added to columns of references or members, and what is removed: one operation for
     /// each column, because for each operation the database copies it.
     changes: BTreeMap<(Table, &'static str, Target), BTreeMap<Element, ElementChange>>,
+    /// The approximate size of the members that were added, in bytes of JSON.
+    added: usize,
 }
 
 /// An element of such a column.
@@ -85,6 +67,7 @@ impl<'db> Plan<'db> {
             transaction: Transaction::new(),
             inserted: HashMap::new(),
             changes: BTreeMap::new(),
+            added: 0,
         }
     }
 
@@ -96,6 +79,11 @@ impl<'db> Plan<'db> {
     /// Number of operations.
     pub fn len(&self) -> usize {
         self.transaction.len() + self.changes.len()
+    }
+
+    /// The approximate size of the members that are added, in bytes of JSON.
+    pub fn added(&self) -> usize {
+        self.added
     }
 
     /// Whether there are no operations.
@@ -148,7 +136,7 @@ impl<'db> Plan<'db> {
             .set("bands", band)
             .set("external_ids", Value::map([OWNER]));
         let meter = self.transaction.insert(Table::Meter.name(), columns);
-        self.inserted.insert(place, meter);
+        self.inserted.insert(place, (meter, SmolStr::default()));
     }
 
     /// Whether a row exists, or will, that podwire's rows may refer to.
@@ -187,6 +175,7 @@ impl<'db> Plan<'db> {
         keeps: bool,
     ) -> Result<(), DiffError> {
         let mut there = self.rows_of(key);
+        let whose = key;
         let key = SmolStr::from(key.to_string());
         // First check whether everything can be done, then write: a key is processed wholly or not
         // at all.
@@ -217,6 +206,7 @@ impl<'db> Plan<'db> {
         }
         for Member { group, .. } in members.clone() {
             self.resolve(group.table, &group.name)?;
+            self.may_join(whose, group.table, &group.name)?;
         }
         for (row, found) in pairs {
             match found {
@@ -267,6 +257,11 @@ impl<'db> Plan<'db> {
         match found {
             // Only its name could show its owner.
             Some(found) if row.table == Table::LoadBalancerGroup || self.adopt => Ok(Some(found)),
+            Some(found) if is_own(&found) => Err(taken(
+                row.table,
+                &row.name,
+                found.map("external_ids").str(KEY),
+            )),
             Some(_) => Err(DiffError::Foreign {
                 table: row.table.name(),
                 name: row.name.clone(),
@@ -331,7 +326,7 @@ impl<'db> Plan<'db> {
         }
         let inserted = self.transaction.insert(row.table.name(), columns);
         self.inserted
-            .insert((row.table, row.name.clone()), inserted);
+            .insert((row.table, row.name.clone()), (inserted, key.into()));
         for parent in &row.parents {
             let holder = self.resolve(parent.table, &parent.name)?;
             let link = (parent.table, parent.column, holder);
@@ -391,18 +386,20 @@ impl<'db> Plan<'db> {
         })
     }
 
+    /// The row with a name that others may refer to. Somebody else's row may have the same name,
+    /// and must not be changed.
+    fn referred(&self, table: Table, name: &str) -> Option<Found<'db>> {
+        let may_refer =
+            |row: &Found<'db>| table == Table::LoadBalancerGroup || self.adopt || is_own(row);
+        self.db.nb_named(table, name).find(may_refer)
+    }
+
     fn resolve(&self, table: Table, name: &str) -> Result<Target, DiffError> {
         let inserted = self.inserted.get(&(table, name.to_owned()));
-        if let Some(inserted) = inserted {
+        if let Some((inserted, _)) = inserted {
             return Ok(Target::Inserted(*inserted));
         }
-        // Somebody else's row may have the same name, and must not be changed.
-        let may_refer = |row: &Found<'db>| {
-            table == Table::LoadBalancerGroup
-                || self.adopt
-                || row.map("external_ids").str(OWNER.0) == Some(OWNER.1)
-        };
-        if let Some(row) = self.db.nb_named(table, name).find(may_refer) {
+        if let Some(row) = self.referred(table, name) {
             return Ok(Target::There(row.uuid()));
         }
         let is_foreign = self.db.nb_named(table, name).next().is_some();
@@ -412,6 +409,11 @@ impl<'db> Plan<'db> {
             false => DiffError::Missing { table, name },
         })
     }
+}
+
+/// Whether a row says that the controller made it.
+fn is_own(row: &Found<'_>) -> bool {
+    row.map("external_ids").str(OWNER.0) == Some(OWNER.1)
 }
 
 impl From<Target> for Atom {

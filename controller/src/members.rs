@@ -77,6 +77,20 @@ impl Members {
         }
     }
 
+    /// Adds one to what a key contributes.
+    pub fn add(&mut self, key: &Key, added: Member) {
+        let Member { group, member } = added.clone();
+        if self.by_key.entry(key.clone()).or_default().insert(added) {
+            let group = self.by_group.entry(group).or_default();
+            *group.entry(member).or_default() += 1;
+        }
+    }
+
+    /// The number of a group's members.
+    pub fn count(&self, group: &Group) -> usize {
+        self.by_group.get(group).map_or(0, BTreeMap::len)
+    }
+
     /// A group's members.
     pub fn of(&self, group: &Group) -> impl Iterator<Item = &Name> {
         let members = self.by_group.get(group).into_iter();
@@ -125,6 +139,10 @@ mod tests {
                     there.remove(&gone);
                 }
                 there.extend(own.iter().cloned());
+                // Some of them one by one first, as for a new group.
+                for one in own.iter().take(number.into()) {
+                    members.add(&key(number), one.clone());
+                }
                 members.set(&key(number), own.clone());
                 naive.insert(number, own);
                 let all: BTreeSet<Member> = naive.values().flatten().cloned().collect();

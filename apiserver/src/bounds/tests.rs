@@ -1,4 +1,4 @@
-use http_body_util::{BodyExt as _, Full};
+use http_body_util::{BodyExt as _, Full, StreamBody};
 
 use super::*;
 
@@ -21,12 +21,35 @@ async fn an_answer_may_have_its_limit_and_no_byte_more() {
     assert_eq!(error, TooLarge::Answer.to_string());
 }
 
+async fn read_chunks(text: &str, chunk: usize) -> Result<String, String> {
+    let chunks = text.as_bytes().chunks(chunk).map(Bytes::copy_from_slice);
+    let frames = chunks.map(|it| Ok::<_, BoxError>(Frame::data(it)));
+    let frames = StreamBody::new(futures_util::stream::iter(frames));
+    match BoundedBody::new(frames, Limit::Line).collect().await {
+        Ok(whole) => Ok(String::from_utf8(whole.to_bytes().into()).unwrap()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
 #[tokio::test]
-async fn a_watch_goes_on_as_long_as_each_line_is_within_its_limit() {
-    let line = format!("{}\n", "x".repeat(LONGEST_LINE - 1));
-    assert!(read(line.repeat(3), Limit::Line).await.is_ok());
-    let error = read(format!("{line}x{line}"), Limit::Line).await;
-    assert_eq!(error.unwrap_err(), TooLarge::Line.to_string());
+async fn of_each_line_of_a_watch_the_begin_is_read_and_the_end() {
+    let over = format!("{}yz\n", "x".repeat(LONGEST_LINE - 1));
+    let cut = format!("{}y\n", "x".repeat(LONGEST_LINE - 1));
+    for chunk in [LONGEST_LINE * 2, 100_000] {
+        let read = read_chunks(&format!("{over}{over}short\n"), chunk).await;
+        let wanted = format!("{cut}{cut}short\n");
+        assert!(read.unwrap() == wanted, "in chunks of {chunk} bytes");
+    }
+}
+
+#[tokio::test]
+async fn a_line_of_a_watch_that_is_longer_than_an_answer_is_given_up() {
+    let longest = format!("{}\n", "x".repeat(LARGEST_ANSWER - 1));
+    for chunk in [LARGEST_ANSWER * 2, 100_000] {
+        assert!(read_chunks(&longest, chunk).await.is_ok());
+        let error = read_chunks(&format!("x{longest}"), chunk).await;
+        assert_eq!(error.unwrap_err(), TooLarge::Line.to_string());
+    }
 }
 
 #[tokio::test]

@@ -10,8 +10,14 @@ use podwire_cluster::api::{self, IntOrString, Part};
 use podwire_cluster::service::Protocol;
 use podwire_cluster::{Labels, Name, Selector};
 
-/// More networks than this are not one rule's.
+/// One rule has fewer networks than this.
 const PIECES: usize = 4096;
+/// A policy has no more networks than this: with all protocols, a row for each rule, they still fit
+/// into a transaction of 4 MiB.
+const ALL_PIECES: usize = 4 * PIECES;
+/// A policy names no more different sets of pods than this: each pod that is in all of them costs
+/// as many operations.
+const SETS: usize = 200;
 
 /// What a policy does whose selector can't be read.
 const CLOSED: &str = "it isolates all pods of the namespace that meet the other requirements, and \
@@ -185,6 +191,9 @@ impl Policy {
         let mut read = Reader {
             namespace: metadata.namespace.as_str().into(),
             problems,
+            sets: BTreeSet::new(),
+            pieces: 0,
+            of_rule: 0,
         };
         let ingress = read.rules("spec.ingress", "from", &spec.ingress, |rule| {
             (&rule.from, &rule.ports)
@@ -263,6 +272,12 @@ impl Rule {
 struct Reader {
     namespace: Name,
     problems: Vec<String>,
+    /// The sets of pods that its rules name.
+    sets: BTreeSet<BTreeSet<Peer>>,
+    /// The number of networks in all rules.
+    pieces: usize,
+    /// And in one rule.
+    of_rule: usize,
 }
 
 impl Reader {
@@ -277,15 +292,34 @@ impl Reader {
             return Vec::new();
         };
         let mut found = Vec::new();
+        let mut further = BTreeSet::new();
         for (number, rule) in rules.iter().enumerate() {
             let at = format!("{field}[{number}]");
             let Some(rule) = self.read(&at, rule) else {
                 continue;
             };
+            self.of_rule = 0;
             let (peers, ports) = parts(rule);
             let peers = self.all(&format!("{at}.{peers_field}"), peers, Self::peer);
             let ports = self.all(&format!("{at}.ports"), ports, Self::port);
+            let pods = peers.iter().flatten();
+            let pods = pods.filter(|it| matches!(it, Peer::Pods { .. }));
+            let pods: BTreeSet<Peer> = pods.cloned().collect();
+            if !pods.is_empty() && !self.sets.contains(&pods) {
+                if self.sets.len() == SETS {
+                    further.insert(pods);
+                    continue;
+                }
+                self.sets.insert(pods);
+            }
             found.push(Rule { peers, ports });
+        }
+        if !further.is_empty() {
+            let all = SETS + further.len();
+            self.problems.push(format!(
+                "{field}: with it the rules name {all} different sets of pods, {SETS} at most; \
+                 those with further ones allow nothing"
+            ));
         }
         found
     }
@@ -342,13 +376,23 @@ impl Reader {
                 };
                 let except: Result<BTreeSet<_>, _> = block.except.iter().map(net).collect();
                 let (net, except) = (net(&block.cidr)?, except?);
-                match pieces(net, &except).len() {
-                    PIECES.. => Err(format!(
-                        "ipBlock: without its exceptions it is {PIECES} or \
-                                             more networks"
-                    )),
-                    _ => Ok(Peer::Block(net, except)),
+                let own = pieces(net, &except).len();
+                let (rule, all) = (self.of_rule + own, self.pieces + own);
+                if rule >= PIECES {
+                    return Err(format!(
+                        "ipBlock: without its exceptions it is {own} networks; with it the rule \
+                         would have {rule}, and {} are possible",
+                        PIECES - 1
+                    ));
                 }
+                if all > ALL_PIECES {
+                    return Err(format!(
+                        "ipBlock: without its exceptions it is {own} networks; with it the policy \
+                         would have {all}, and {ALL_PIECES} are possible"
+                    ));
+                }
+                (self.of_rule, self.pieces) = (rule, all);
+                Ok(Peer::Block(net, except))
             }
             None if pods.is_none() && namespaces.is_none() => {
                 Err("none of podSelector, namespaceSelector and ipBlock is set".to_owned())

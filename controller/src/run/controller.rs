@@ -10,6 +10,8 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 use tracing::{debug, info, warn};
 
+use super::latency::Waiting;
+use super::state::is_refusal;
 use super::watch::Change;
 use super::{Progress, Reporter, RunError, State, Step, TRANSACT};
 use crate::delays::Delays;
@@ -37,6 +39,8 @@ pub(super) struct Controller {
     progress: Progress,
     /// The approximate limit for the next transaction.
     most: usize,
+    /// The changes that the pass deals with.
+    waiting: Vec<Waiting>,
     /// Transactions that were committed.
     committed: u64,
     /// Whether a pass did not deal with all of its keys.
@@ -66,6 +70,7 @@ impl Controller {
                 ..Progress::default()
             },
             most: OPERATIONS,
+            waiting: Vec::new(),
             committed: 0,
             is_partial: false,
             api_failures: 0,
@@ -143,11 +148,10 @@ impl Controller {
     async fn pass(&mut self) -> Result<(), RunError> {
         while !self.state.is_clean() && self.writer.has_room() {
             self.progress.passes += 1;
-            self.state.compare_claims(&self.ovsdb);
-            let keys = self.state.take_dirty();
-            let (waiting, before) = (self.state.timer.take(), self.committed);
+            let before = self.committed;
             self.is_partial = false;
-            self.compare(keys).await?;
+            self.compare().await?;
+            let waiting = std::mem::take(&mut self.waiting);
             match self.is_partial {
                 true => self.state.timer.requeue(waiting),
                 // The first list is no change.
@@ -160,8 +164,25 @@ impl Controller {
         Ok(())
     }
 
-    async fn compare(&mut self, mut keys: BTreeSet<Key>) -> Result<(), RunError> {
+    /// The dirty keys.
+    fn take(&mut self) -> BTreeSet<Key> {
+        self.state.compare_claims(&self.ovsdb);
+        self.waiting.append(&mut self.state.timer.take());
+        self.state.take_dirty()
+    }
+
+    async fn compare(&mut self) -> Result<(), RunError> {
+        let mut keys = self.take();
         while !keys.is_empty() {
+            // A change of much holds up nobody who comes meanwhile.
+            let mut has_changed = false;
+            while let Ok(change) = self.changes.try_recv() {
+                self.apply(change);
+                has_changed = true;
+            }
+            if has_changed {
+                keys.append(&mut self.take());
+            }
             if !self.writer.has_room() {
                 self.is_partial = true;
                 self.state.requeue(keys);
@@ -181,12 +202,18 @@ impl Controller {
                 warn!(%error, "the chassis of deleted nodes can't be removed from the southbound \
                                database; trying again");
                 let nodes: BTreeSet<Key> = step.chassis.into_iter().map(|(key, _)| key).collect();
-                step.keys.retain(|key| !nodes.contains(key));
-                self.state.failed(nodes, Instant::now() + RETRY);
+                for (key, write) in &step.writes {
+                    self.state.warning_failed(key, write);
+                }
+                // Also those that have no rows, and something to be said of.
                 keys.extend(step.keys);
+                keys.extend(step.writes.into_iter().map(|(key, _)| key));
+                keys.retain(|key| !nodes.contains(key));
+                self.state.failed(nodes, Instant::now() + RETRY);
                 continue;
             }
             if step.transaction.is_empty() && step.writes.is_empty() {
+                self.state.rows_accepted(&step.keys);
                 continue;
             }
             if step.transaction.is_empty() {
@@ -215,6 +242,8 @@ impl Controller {
         let Err(error) = committed else {
             self.most = (self.most * 2).min(OPERATIONS);
             self.committed += u64::from(!step.is_fence);
+            self.state.groups_written(step.groups);
+            self.state.rows_accepted(&step.keys);
             debug!(operations, keys = step.keys.len(), "committed");
             // Before, all of a cluster may come at once, which says nothing of a pod.
             if let Some(southbound) = &self.southbound
@@ -230,26 +259,38 @@ impl Controller {
         for (key, write) in &step.writes {
             self.state.warning_failed(key, write);
         }
-        match error {
-            // One key is at fault; in smaller transactions, the others succeed without it.
-            TransactError::Operation { .. }
-            | TransactError::Commit { .. }
-            | TransactError::Invalid { .. }
-            | TransactError::TooLarge { .. }
-                if self.most > 1 && step.keys.len() > 1 =>
-            {
-                debug!(%error, operations, "a transaction was refused; its keys are split");
-                self.most = (operations.min(self.most) / 2).max(1);
-                keys.insert(self.state.sweep_all());
-                keys.extend(step.keys);
-            }
+        let last = step.keys.last().cloned();
+        // Also those that have no rows, and something to be said of.
+        let mut failed: BTreeSet<Key> = step.writes.into_iter().map(|(key, _)| key).collect();
+        failed.extend(step.keys);
+        if !is_refusal(&error) {
             // The outcome is unknown; the replica will show it once it is current again.
-            error => {
-                warn!(%error, operations, "a transaction failed; its keys are tried again");
-                self.is_partial = true;
-                self.state.failed(step.keys, Instant::now() + RETRY);
+            warn!(%error, operations, "a transaction failed; its keys are tried again");
+            self.is_partial = true;
+            self.state.failed(failed, Instant::now() + RETRY);
+            return Ok(());
+        }
+        if self.most > 1 && failed.len() > 1 {
+            // One key is at fault; in smaller transactions, the others succeed without it.
+            debug!(%error, operations, "a transaction was refused; its keys are split");
+            self.most = (operations.min(self.most) / 2).max(1);
+            keys.insert(self.state.sweep_all());
+            keys.append(&mut failed);
+            return Ok(());
+        }
+        self.is_partial = true;
+        // The others have no operations.
+        if let Some(key) = last {
+            let (pause, warning) = self.state.rows_refused(&key, &error);
+            let seconds = pause.as_secs();
+            warn!(%key, %error, operations, "its rows are refused; trying again in {seconds} s");
+            failed.remove(&key);
+            self.state.failed([key.clone()], Instant::now() + pause);
+            if let Some(warning) = warning {
+                self.start(key, warning);
             }
         }
+        self.state.failed(failed, Instant::now() + RETRY);
         Ok(())
     }
 

@@ -8,12 +8,14 @@ mod groups;
 mod late;
 mod learn;
 mod networks;
+mod refused;
 mod unread;
 mod users;
 mod wanted;
 mod written;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::time::Duration;
 
 use podwire_cluster::claims::Refused;
 use podwire_ovs::client::{Changed, Client as Ovsdb};
@@ -31,7 +33,7 @@ use crate::config::Rules;
 use crate::diff::Plan;
 use crate::ipam::{Joins, Layout, Space, Spaces};
 use crate::key::{Key, Of};
-use crate::members::Members;
+use crate::members::{Group, Members};
 use crate::names::pod_port;
 use crate::progress::Progress;
 use crate::want::policy::{METER, Policies};
@@ -42,7 +44,14 @@ pub(crate) use begin::check;
 use groups::Unswept;
 use networks::Networks;
 pub(crate) use networks::{in_rows, shared};
-use wanted::{Effects, Problem, Wanted};
+pub(crate) use refused::is_refusal;
+use wanted::{Effects, Wanted};
+
+/// The approximate maximum of the members that a transaction adds, in bytes of JSON. The database
+/// takes a transaction of 4 MiB.
+const ADDED: usize = 1 << 20;
+/// How long a step may compare before it looks for what is new.
+const STEP: Duration = Duration::from_millis(100);
 
 pub(crate) struct State {
     pub(crate) cluster: Cluster,
@@ -59,6 +68,8 @@ pub(crate) struct State {
     /// Whether that may have changed.
     claims_changed: bool,
     dirty: BTreeSet<Key>,
+    /// Pods that have come since they were last compared.
+    new_pods: BTreeSet<Key>,
     /// To be processed when what they depend on is listed.
     held: BTreeSet<Key>,
     /// To be processed again at a certain time.
@@ -78,8 +89,12 @@ pub(crate) struct State {
     resting: BTreeMap<Name, Instant>,
     /// Groups whose members in the database may be others.
     unswept: Unswept,
+    /// Groups that this controller has written, until their change is seen.
+    own_groups: HashSet<Group>,
     /// Changes on their way to the database.
     pub(super) timer: Timer,
+    /// Keys whose rows the database refuses, with what it said, and how often in a row.
+    refused_rows: HashMap<Key, (String, u32)>,
     /// The last warning for each key.
     warned: HashMap<Key, String>,
     /// Writes in flight to the API server.
@@ -97,6 +112,8 @@ pub(crate) struct Step {
     pub(crate) is_fence: bool,
     /// To be written after the transaction is committed.
     pub(crate) writes: Vec<(Key, Write)>,
+    /// The groups that it makes, or changes the members of.
+    pub(crate) groups: Vec<Group>,
     /// The new ports of pods.
     pub(crate) ports: Vec<String>,
     /// Chassis to remove from the southbound database first, each with its former node: the row
@@ -120,6 +137,7 @@ impl State {
             claims_changed: false,
             rules,
             dirty: BTreeSet::new(),
+            new_pods: BTreeSet::new(),
             held: BTreeSet::new(),
             retries: BTreeSet::new(),
             unreadable: BTreeSet::new(),
@@ -130,7 +148,9 @@ impl State {
             members: Members::default(),
             resting: BTreeMap::new(),
             unswept: Unswept::default(),
+            own_groups: HashSet::new(),
             timer: Timer::default(),
+            refused_rows: HashMap::new(),
             warned: HashMap::new(),
             under_way: HashSet::new(),
             written: HashMap::new(),
@@ -147,7 +167,7 @@ impl State {
             }
             for &(table, uuid) in &changed.rows {
                 let row = db.row(table, uuid);
-                self.group_changed(table, uuid);
+                self.group_changed(table, uuid, row);
                 if table == Table::Meter.name() {
                     self.meter_changed();
                 }
@@ -197,7 +217,7 @@ impl State {
         progress.nodes = self.cluster.nodes.len() as u64;
         progress.pods = self.cluster.pods.len() as u64;
         progress.services = self.cluster.services.len() as u64;
-        progress.problems = self.warned.len() as u64;
+        progress.problems = (self.warned.len() + self.refused_rows.len()) as u64;
         progress.retries = self.retries.len() as u64;
     }
 
@@ -228,16 +248,25 @@ impl State {
         self.dirty.append(&mut keys);
     }
 
-    /// Compares keys, until there are enough operations for a transaction.
+    /// Compares keys, until there are enough operations for a transaction, or some time has passed.
     pub(crate) fn step(&mut self, ovsdb: &Ovsdb, keys: &mut BTreeSet<Key>, most: usize) -> Step {
         let mut step = Step::default();
         ovsdb.read(|db| {
             let mut plan = Plan::new(db, self.rules.adopt);
+            let began = Instant::now();
             while plan.len() < most
-                && let Some(key) = keys.pop_first()
+                && plan.added() < ADDED
+                && began.elapsed() < STEP
+                && let Some(key) = self.next_key(keys)
             {
                 if self.unreadable.contains(&key) {
                     continue;
+                }
+                // Those in a transaction with it would be refused, too.
+                let is_alone = self.refused_rows.contains_key(&key);
+                if is_alone && !step.keys.is_empty() {
+                    keys.insert(key);
+                    break;
                 }
                 if key.of == Of::Members {
                     self.sweep(&mut plan);
@@ -249,7 +278,7 @@ impl State {
                 let wanted = self.wanted(&key, &plan, &mut effects);
                 let compared = wanted.and_then(|wanted| {
                     let compared = self.compare(&mut plan, &key, wanted);
-                    compared.map_err(|error| Problem::blocked("RowConflict", error.to_string()))
+                    compared.map_err(|error| self.conflict_of(&error))
                 });
                 if compared.is_ok() && self.logs(&key) {
                     let (name, rate) = METER;
@@ -265,10 +294,13 @@ impl State {
                     // Nothing is written about an object that has no rows.
                     effects = Effects::default();
                     effects.warning = Some((problem.reason, problem.message.clone()));
+                    effects.warning.take_if(|(_, message)| message.is_empty());
                     // The port of a pod that this one replaces would outlive its addresses. No row
-                    // can be in the way of that.
-                    let nothing = Wanted::default();
-                    is_done = key.of == Of::Pod && self.compare(&mut plan, &key, nothing).is_ok();
+                    // can be in the way of that. Its own port stays: the pod may be running.
+                    if key.of == Of::Pod && !self.has_port(&key, db) {
+                        let nothing = Wanted::default();
+                        is_done = self.compare(&mut plan, &key, nothing).is_ok();
+                    }
                 }
                 let warning = effects
                     .warning
@@ -286,14 +318,30 @@ impl State {
                 if is_done {
                     step.keys.push(key);
                 }
+                if is_alone {
+                    break;
+                }
             }
             let pods = step.keys.iter().filter(|key| key.of == Of::Pod);
             let ports = pods.map(|key| pod_port(&key.id()));
             let is_new = |port: &String| plan.inserts(Table::LogicalSwitchPort, port);
             step.ports = ports.filter(is_new).collect();
+            step.groups = plan.groups();
             step.transaction = plan.into_transaction();
         });
         step
+    }
+
+    /// The next key to compare. What others depend on comes first; of pods, those that are new.
+    fn next_key(&mut self, keys: &mut BTreeSet<Key>) -> Option<Key> {
+        if keys.first()?.of == Of::Pod {
+            while let Some(new) = self.new_pods.pop_first() {
+                if keys.remove(&new) {
+                    return Some(new);
+                }
+            }
+        }
+        keys.pop_first()
     }
 
     /// Warns once about each problem.

@@ -4,12 +4,14 @@ use std::collections::BTreeSet;
 use std::fs;
 
 use podwire_controller::cluster::policy::Direction;
-use podwire_controller::want::policy::isolated_group;
-use podwire_tests::apiserver::{ApiServer, node};
+use podwire_controller::run::Progress;
+use podwire_controller::want::policy::{isolated_group, policy_group};
+use podwire_tests::apiserver::{ApiServer, node, pod};
 use podwire_tests::ovn::Central;
 use serde_json::{Value, json};
 
 use crate::fixture::{Running, await_network, await_row, names, pod_of, populated};
+use crate::policies::{self, namespace};
 
 /// No traffic to the pods of the namespace `default`, except from those with a label.
 fn policy(name: &str, from: &str) -> Value {
@@ -222,4 +224,158 @@ async fn a_pod_or_a_policy_that_can_not_be_read_stays_closed() {
         );
         controller.stop().await.unwrap();
     }
+}
+
+/// As after a transaction that failed: the database lacks the policy's own group for a while.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_running_pod_keeps_its_port_and_its_places_while_a_group_of_its_can_t_be_made() {
+    let (central, server, controller) = isolating().await;
+    let ports = || {
+        let rows = central.northbound().rows("Logical_Switch_Port").unwrap();
+        let own = rows.iter().filter(|row| {
+            row["name"]
+                .as_str()
+                .is_some_and(|name| name.starts_with("default_"))
+        });
+        own.map(|row| row["_uuid"].to_string())
+            .collect::<BTreeSet<_>>()
+    };
+    let (before, groups) = (
+        ports(),
+        (ports_in(&central, &isolated()), addresses(&central)),
+    );
+    // Somebody else's row has the group's name.
+    let group = policy_group("default", "late", "uid-of-late");
+    central.nbctl(format!("pg-add {group}"));
+    let told = |events: &[Value]| {
+        let mut names = events.iter().map(|it| &it["involvedObject"]["name"]);
+        ["late", "web"]
+            .iter()
+            .all(|name| names.any(|it| it == name))
+    };
+    server.apply(policy("late", "client"));
+    server.await_events("conflicts", told);
+    assert_eq!(ports(), before);
+    controller.stop().await.unwrap();
+    // A leader that begins knows of no member.
+    let mut controller = Running::start(&central, &server, &[]);
+    controller.idle().await;
+    server.apply(node("node-c", "192.0.2.3"));
+    await_row(&central, "Logical_Switch", "node-c", true);
+    controller.idle().await;
+    assert_eq!(ports(), before);
+    assert_eq!(
+        (ports_in(&central, &isolated()), addresses(&central)),
+        groups
+    );
+
+    central.nbctl(format!("pg-del {group}"));
+    let all = set(["default_client", "default_db", "default_web"]);
+    controller
+        .until(|_| ports_in(&central, &group) == all)
+        .await;
+    assert_eq!(ports(), before);
+    controller.stop().await.unwrap();
+}
+
+/// Sets are made with their members: neither is each pod a transaction, nor each place in a set an
+/// operation.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_policy_with_many_sets_is_made_by_operations_for_each_set_not_for_each_pod() {
+    const PODS: usize = 40;
+    const SETS: usize = 200;
+    const POLICIES: usize = 3;
+    let (central, server, mut controller) = populated().await;
+    server.apply(namespace("default", json!({})));
+    for number in 0..PODS {
+        server.apply(pod_of("node-a", &format!("pod-{number}")));
+    }
+    await_network(&server, "default", &format!("pod-{}", PODS - 1));
+    let before = controller.idle().await.operations;
+    // One rule more than a policy may have sets.
+    for number in 0..POLICIES {
+        let to = |set: usize| {
+            let label = json!({ "key": format!("k{number}-{set}"), "operator": "DoesNotExist" });
+            let selector = json!({ "matchExpressions": [label] });
+            json!({ "to": [{ "namespaceSelector": selector }] })
+        };
+        let rules: Vec<Value> = (0..=SETS).map(to).collect();
+        let spec = json!({ "podSelector": {}, "policyTypes": ["Egress"], "egress": rules });
+        server.apply(policies::policy("empty", &format!("many-{number}"), spec));
+    }
+    let events = server.await_events("mistakes", |events| events.len() == POLICIES);
+    let told = "spec.egress: with it the rules name 201 different sets of pods, 200 at most";
+    for event in events {
+        let message = event["message"].as_str().unwrap();
+        assert!(message.contains(told), "{message}");
+    }
+    let is_idle = |it: &Progress| it.is_idle && it.operations > before;
+    let made = controller.until(is_idle).await.operations - before;
+    let sets = central.northbound().rows("Address_Set").unwrap();
+    let full = sets
+        .iter()
+        .filter(|set| atoms(&set["addresses"]).len() == PODS + 2);
+    assert_eq!(full.count(), SETS * POLICIES);
+    // Two rows of each set, the members of one, an ACL.
+    let most = (5 * SETS * POLICIES) as u64;
+    assert!(made < most, "{made} operations");
+
+    server.apply(pod_of("node-b", "late"));
+    await_network(&server, "default", "late");
+    controller.idle().await;
+    let sets = central.northbound().rows("Address_Set").unwrap();
+    let full = sets
+        .iter()
+        .filter(|set| atoms(&set["addresses"]).len() == PODS + 3);
+    assert_eq!(full.count(), SETS * POLICIES);
+    controller.stop().await.unwrap();
+}
+
+/// Two names with one hash, FNV-1a of 64 bits, found in two minutes.
+const FORGED: [&str; 2] = ["yegz6rpavyp2n", "jeqkxcie5ecqa"];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_pod_is_in_the_groups_of_a_namespace_whose_name_was_chosen_for_its_hash() {
+    let [forged, victim] = FORGED;
+    let [group, same] = FORGED.map(|name| isolated_group(name, Direction::Ingress));
+    assert_eq!(group, same);
+    let (central, server, mut controller) = populated().await;
+    server.apply(namespace(forged, json!({})));
+    await_row(&central, "Port_Group", &group, true);
+    server.apply(namespace(victim, json!({})));
+    let in_victim = |name: &str| pod("node-a", victim, name, &format!("uid-of-{name}"), json!({}));
+    server.apply(in_victim("early"));
+    server.apply(policies::policy(
+        victim,
+        "closed",
+        json!({ "podSelector": {} }),
+    ));
+    server.apply(in_victim("late"));
+    let events = server.await_events("conflicts", |events| {
+        let told = events
+            .iter()
+            .map(|it| it["involvedObject"]["kind"].as_str().unwrap());
+        let told: Vec<_> = told.collect();
+        ["Namespace", "Pod"].iter().all(|kind| told.contains(kind))
+            && told.iter().filter(|kind| **kind == "Pod").count() == 2
+    });
+    let of_another = format!("that of namespace/{forged}, whose name has the same hash");
+    for event in &events {
+        let message = event["message"].as_str().unwrap();
+        assert!(message.contains(&of_another), "{message}");
+    }
+    controller.idle().await;
+    let ports = names(&central, "Logical_Switch_Port");
+    assert!(!ports.iter().any(|it| it.starts_with(victim)), "{ports:?}");
+    assert_eq!(ports_in(&central, &group), set([]));
+
+    server.delete_object("Namespace", "", forged);
+    let own = [format!("{victim}_early"), format!("{victim}_late")];
+    let own = BTreeSet::from(own);
+    controller
+        .until(|_| ports_in(&central, &group) == own)
+        .await;
+    let drops = names(&central, "ACL");
+    assert!(drops.contains(&format!("NP:{victim}:Ingress")), "{drops:?}");
+    controller.stop().await.unwrap();
 }

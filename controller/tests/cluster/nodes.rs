@@ -5,6 +5,7 @@ use podwire_tests::ovn::Central;
 use serde_json::json;
 
 use crate::fixture::{Running, annotation, await_network, await_row, column, pod_of, populate};
+use crate::policies::policy;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn addresses_are_of_both_families_where_the_cluster_has_both() {
@@ -128,5 +129,30 @@ async fn nodes_may_have_their_pod_cidrs() {
     assert_eq!(told[0]["involvedObject"]["name"], "node-b");
     let message = told[0]["message"].as_str().unwrap();
     assert!(message.contains("--allocate-node-cidrs"), "{message}");
+    controller.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_the_southbound_database_what_is_to_be_said_of_others_is_said() {
+    let (central, server) = (Central::start(), ApiServer::start());
+    populate(&server);
+    let mut controller = Running::start(&central, &server, &[]);
+    controller.idle().await;
+    controller.stop().await.unwrap();
+    server.delete_object("Node", "", "node-a");
+    let cidr = json!([{ "from": [{ "ipBlock": { "cidr": "10.0.0.0/33" } }] }]);
+    server.apply(policy(
+        "default",
+        "wrong",
+        json!({ "podSelector": {}, "ingress": cidr }),
+    ));
+    let flags = ["--sb-db", "unix:/nonexistent"];
+    let controller = Running::start(&central, &server, &flags);
+    server.await_events("the mistake", |events| {
+        events
+            .iter()
+            .any(|it| it["involvedObject"]["name"] == "wrong")
+    });
+    await_row(&central, "Logical_Switch", "node-a", true);
     controller.stop().await.unwrap();
 }

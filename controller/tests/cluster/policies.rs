@@ -11,7 +11,7 @@ use podwire_tests::ovn::Central;
 use podwire_tests::{Place, Pod};
 use serde_json::{Value, json};
 
-use crate::fixture::{Running, await_network, await_row, column, populate};
+use crate::fixture::{Running, await_network, await_row, column, pod_of, populate};
 use crate::packets::{Named, Network, ask};
 
 /// The namespace of the wired pods.
@@ -336,5 +336,101 @@ async fn the_groups_of_a_namespace_stay_when_its_last_policy_goes() {
     server.delete_object("NetworkPolicy", "default", "deny");
     server.delete_object("Namespace", "", "default");
     await_row(&central, "Port_Group", &group, false);
+    controller.stop().await.unwrap();
+}
+
+/// A network of which pieces are left, about sixteen for each exception.
+fn holed(first: u8, holes: u8) -> Value {
+    let except = (0..holes).map(|hole| format!("{first}.{hole}.0.0/32"));
+    let except: Vec<String> = except.collect();
+    json!({ "ipBlock": { "cidr": format!("{first}.0.0.0/8"), "except": except } })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_policy_of_too_many_networks_is_told_so_and_allows_less() {
+    let (central, server) = (Central::start(), ApiServer::start());
+    populate(&server);
+    let one_rule: Vec<Value> = (1..=3).map(|first| holed(first, 250)).collect();
+    let rules = (1..=6).map(|first| json!({ "from": [holed(first, 200)] }));
+    let rules: Vec<Value> = rules.collect();
+    for (name, ingress) in [
+        ("rule", json!([{ "from": one_rule }])),
+        ("rules", json!(rules)),
+    ] {
+        let spec = json!({ "podSelector": {}, "ingress": ingress });
+        server.apply(policy("default", name, spec));
+    }
+    let mut controller = Running::start(&central, &server, &[]);
+    controller.idle().await;
+    let events = server.await_events("mistakes", |events| events.len() == 2);
+    for event in events {
+        assert_eq!(event["reason"], "PolicyMistake");
+        let message = event["message"].as_str().unwrap();
+        let told = match event["involvedObject"]["name"].as_str() {
+            Some("rule") => [
+                "spec.ingress[0].from[1]: ipBlock: without",
+                "with it the rule",
+            ],
+            _ => [
+                "spec.ingress[5].from[0]: ipBlock: without",
+                "with it the policy",
+            ],
+        };
+        assert!(told.iter().all(|it| message.contains(it)), "{message}");
+    }
+    let acls = crate::fixture::names(&central, "ACL");
+    for name in ["rule", "rules"] {
+        let group = policy_group("default", name, &format!("uid-of-{name}")).to_string();
+        let groups = crate::fixture::names(&central, "Port_Group");
+        assert!(groups.contains(&group), "{name}");
+        let own = format!("NP:default:{name}:");
+        assert!(
+            acls.iter().any(|it| it.starts_with(&own)),
+            "{name}: {acls:?}"
+        );
+    }
+    controller.stop().await.unwrap();
+}
+
+/// Its networks stand beside each of the numbers that pods give a port.
+#[tokio::test(flavor = "multi_thread")]
+async fn whose_rows_the_database_does_not_take_is_told_so_and_holds_up_no_other() {
+    let (central, server) = (Central::start(), ApiServer::start());
+    populate(&server);
+    let ports: Vec<Value> = (8000..8024)
+        .map(|number| json!({ "name": "http", "containerPort": number }))
+        .collect();
+    let mut many = pod_of("node-a", "many");
+    many["metadata"]["labels"] = json!({ "app": "many" });
+    many["spec"]["containers"] = json!([{ "name": "one", "ports": ports }]);
+    server.apply(many);
+    let rule = |first| json!({ "from": [holed(first, 200)], "ports": [{ "port": "http" }] });
+    let ingress: Vec<Value> = (1..=4).map(rule).collect();
+    let spec = json!({ "podSelector": labelled("many"), "ingress": ingress });
+    let mut controller = Running::start(&central, &server, &[]);
+    controller.idle().await;
+    server.apply(policy("default", "large", spec));
+    let events = server.await_events("a refusal", |events| {
+        events.iter().any(|it| it["reason"] == "RowsRefused")
+    });
+    let event = events
+        .iter()
+        .find(|it| it["reason"] == "RowsRefused")
+        .unwrap();
+    assert_eq!(event["involvedObject"]["name"], "large");
+    let message = event["message"].as_str().unwrap();
+    assert!(message.contains("an OVSDB transaction of "), "{message}");
+    server.apply(pod_of("node-a", "after"));
+    await_network(&server, "default", "after");
+    await_row(&central, "Logical_Switch_Port", "default_after", true);
+
+    server.apply(policy(
+        "default",
+        "large",
+        json!({ "podSelector": labelled("many") }),
+    ));
+    let group = policy_group("default", "large", "uid-of-large");
+    await_row(&central, "Port_Group", &group, true);
+    controller.until(|it| it.problems == 0).await;
     controller.stop().await.unwrap();
 }

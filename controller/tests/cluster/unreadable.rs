@@ -1,6 +1,6 @@
 //! Objects that can't be read: they stay what they were, and hold up no other.
 
-use podwire_tests::apiserver::{endpoints, node, pod, service};
+use podwire_tests::apiserver::{ApiServer, endpoints, node, pod, service};
 use podwire_tests::ovn::Central;
 use serde_json::json;
 
@@ -227,5 +227,44 @@ async fn what_was_known_of_an_object_is_served_though_it_can_not_be_read_any_mor
         .wait("Load_Balancer", vips, "!=", &["name"], json!([]))
         .unwrap();
     controller.idle().await;
+    controller.stop().await.unwrap();
+}
+
+/// As JSON, objects within etcd's limit have up to 9 MiB; beyond 16 MiB they can't be read.
+#[tokio::test(flavor = "multi_thread")]
+async fn large_objects_hold_up_no_other_in_the_watch() {
+    let (central, server, controller) = populated().await;
+    let large = |name: &str, length: usize| {
+        let mut pod = pod_of("node-a", name);
+        pod["spec"]["note"] = "<".repeat(length).into();
+        pod
+    };
+    server.apply(large("large", 5 << 20));
+    await_row(&central, "Logical_Switch_Port", "default_large", true);
+    server.apply(large("web", 17 << 20));
+    server.await_events("an Event", |events| !events.is_empty());
+    server.apply(pod_of("node-a", "after"));
+    await_row(&central, "Logical_Switch_Port", "default_after", true);
+    await_row(&central, "Logical_Switch_Port", "default_web", true);
+    server.delete_object("Pod", "default", "web");
+    await_row(&central, "Logical_Switch_Port", "default_web", false);
+    controller.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn five_objects_that_are_too_large_for_a_page_of_a_list_are_on_several() {
+    let (central, server) = (Central::start(), ApiServer::start());
+    server.apply(node("node-a", "192.0.2.1"));
+    server.apply(pod_of("node-a", "web"));
+    for number in 0..5 {
+        let mut large = pod_of("node-a", &format!("large-{number}"));
+        // Nothing is written of it: what is looked at is how it is listed.
+        large["spec"]["hostNetwork"] = true.into();
+        large["spec"]["note"] = "<".repeat(7 << 20).into();
+        server.apply(large);
+    }
+    let mut controller = Running::start(&central, &server, &[]);
+    assert_eq!(controller.idle().await.pods, 1);
+    await_row(&central, "Logical_Switch_Port", "default_web", true);
     controller.stop().await.unwrap();
 }

@@ -169,8 +169,10 @@ fn watch<'a>(
         let mut events = String::new();
         for change in state.store.since(&target, version) {
             if let Some(mut event) = change.event(&target, &selector, bookmarks) {
-                event["object"] = shown(event["object"].take(), request);
-                events.push_str(&format!("{event}\n"));
+                let object = shown(event["object"].take(), request);
+                // The type comes first, as the real server writes it.
+                let r#type = &event["type"];
+                events.push_str(&format!("{{\"type\":{type},\"object\":{object}}}\n"));
             }
         }
         version = state.store.version();

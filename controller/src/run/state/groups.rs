@@ -1,17 +1,28 @@
 //! Groups whose members several keys contribute, compared with those in the database.
 
 use std::collections::{BTreeSet, HashSet};
+use std::net::IpAddr;
+use std::time::Duration;
 
+use ipnet::IpNet;
 use podwire_ovs::nb::Table;
-use podwire_ovs::replica::Row as Found;
-use podwire_ovs::value::Uuid;
+use podwire_ovs::replica::{Db, Row as Found};
+use podwire_ovs::value::{Uuid, Value};
+use tokio::time::Instant;
 
-use super::wanted::Wanted;
+use super::begin::{UID, ports};
+use super::wanted::{Problem, Wanted};
 use super::{State, key_of};
-use crate::cluster::Name;
+use crate::cluster::policy::Direction;
+use crate::cluster::{Cluster, Name};
 use crate::diff::{DiffError, Plan};
-use crate::key::{Key, Of};
+use crate::key::{Attachment, Key, Of};
 use crate::members::Group;
+use crate::want::Row;
+use crate::want::policy::{Subject, candidate, isolated_group};
+
+/// When to look again for a group that is on its way.
+const COMING: Duration = Duration::from_secs(1);
 
 /// Groups to be compared as a whole.
 #[derive(Debug)]
@@ -52,6 +63,13 @@ impl State {
     ) -> Result<(), DiffError> {
         let gone = self.members.without(key, &members);
         let keeps = self.is_unknown(key);
+        if key.of == Of::Pod && !rows.is_empty() {
+            // Also without a policy: the pod would be open when one comes.
+            for direction in Direction::BOTH {
+                let group = isolated_group(&key.namespace, direction);
+                plan.may_join(key, Table::PortGroup, &group)?;
+            }
+        }
         plan.compare(key, &rows, (members.iter(), &gone), keeps)?;
         self.members.set(key, members);
         // A group that was removed, and is made anew.
@@ -59,6 +77,36 @@ impl State {
             self.join_all(plan, row.table, row.name.as_str());
         }
         Ok(())
+    }
+
+    /// A set that is made begins with its members: otherwise each of its pods would join it by an
+    /// operation of its own.
+    pub(super) fn fill(&mut self, plan: &Plan<'_>, set: &Name, rows: &[Row]) {
+        let is_there = |row: &Row| plan.has(row.table, &row.name);
+        if rows.iter().all(is_there) {
+            return;
+        }
+        let Cluster {
+            pods, namespaces, ..
+        } = &self.cluster;
+        for subject in self.policies.pods_of(set, pods, namespaces) {
+            let Subject::Pod(id) = &subject else {
+                continue;
+            };
+            let (own, space) = (Attachment::from(id.clone()), &self.spaces.default.addresses);
+            let Some(pod) = pods
+                .get(id)
+                .filter(|pod| space.has(&own, (&pod.uid, &pod.node)))
+            else {
+                continue;
+            };
+            let addresses = space.of(&own).into_iter().flat_map(|it| &it.addresses);
+            let addresses: Vec<IpAddr> = addresses.map(IpNet::addr).collect();
+            let pod = candidate(id, pod, namespaces);
+            for place in self.policies.places(set, &pod, &addresses) {
+                self.members.add(&Key::pod(id.clone()), place);
+            }
+        }
     }
 
     /// Adds what all keys contribute to a group, which it returns.
@@ -74,18 +122,35 @@ impl State {
     /// Has all groups compared: with the key that this returns.
     pub(crate) fn sweep_all(&mut self) -> Key {
         self.unswept = Unswept::All;
+        self.own_groups.clear();
         Key::only(Of::Members)
     }
 
-    /// Has a row compared if it is a group.
-    pub(super) fn group_changed(&mut self, table: &str, uuid: Uuid) {
-        let Some(table) = tables().find(|it| it.name() == table) else {
+    /// Has a row compared if it is a group. Of what this controller has written itself, only the
+    /// number of members is looked at: otherwise each pod would cost as much as its groups have
+    /// members.
+    pub(super) fn group_changed(&mut self, table: &str, uuid: Uuid, row: Option<Found<'_>>) {
+        let Some((table, row)) = tables().find(|it| it.name() == table).zip(row) else {
             return;
         };
+        let group = Group {
+            table,
+            name: row.str("name").unwrap_or_default().into(),
+        };
+        let members = table.members().and_then(|column| row.column(column));
+        let count = members.map_or(0, Value::len);
+        if self.own_groups.remove(&group) && count == self.members.count(&group) {
+            return;
+        }
         if let Unswept::Some(rows) = &mut self.unswept {
             rows.insert((table, uuid));
         }
         self.dirty.insert(Key::only(Of::Members));
+    }
+
+    /// These groups were written.
+    pub(crate) fn groups_written(&mut self, groups: Vec<Group>) {
+        self.own_groups.extend(groups);
     }
 
     /// Removes the members that no key contributes, and adds those that are missing.
@@ -122,6 +187,42 @@ impl State {
         }
     }
 
+    /// Whether a key is that of a pod that has a port, which is not that of a pod that it replaces.
+    pub(super) fn has_port(&self, key: &Key, db: &Db) -> bool {
+        if key.of != Of::Pod {
+            return false;
+        }
+        let id = key.id();
+        let Some(pod) = self.cluster.pods.get(&id) else {
+            return false;
+        };
+        let mut rows = ports(&id, db, self.rules.adopt).into_iter();
+        rows.any(|row| row.map("options").str(UID) == Some(&pod.uid))
+    }
+
+    /// Why a key's rows can't be compared. Nothing is said while what is missing is on its way.
+    pub(super) fn conflict_of(&self, error: &DiffError) -> Problem {
+        let is_made_by = |table: &str, key: &Key| {
+            let mut tables = key.of.tables().iter();
+            key.of != Of::Pod && tables.any(|it| it.name() == table)
+        };
+        let is_coming = match error {
+            DiffError::Missing { table, .. } => {
+                let mut retries = self.retries.iter().map(|(_, key)| key);
+                retries.any(|key| is_made_by(table, key) && !self.refused_rows.contains_key(key))
+            }
+            DiffError::Foreign { .. } | DiffError::Taken { .. } => false,
+        };
+        let message = match is_coming {
+            true => String::new(),
+            false => error.to_string(),
+        };
+        Problem {
+            until: is_coming.then(|| Instant::now() + COMING),
+            ..Problem::blocked("RowConflict", message)
+        }
+    }
+
     /// Whether it is not known what a key should have, because an object can't be read.
     pub(super) fn is_unknown(&self, key: &Key) -> bool {
         let mut unread = self.unreadable.iter();
@@ -132,13 +233,19 @@ impl State {
         }
     }
 
-    /// The names and addresses of ports whose pods can't be read: they stay where they are.
+    /// The names and addresses of ports whose pods can't be read, or compared: they stay where they
+    /// are.
     fn kept_members(&self, plan: &Plan<'_>) -> HashSet<Name> {
-        let pods = self.unreadable.iter().filter(|key| key.of == Of::Pod);
-        let rows = pods.flat_map(|key| {
-            let db = plan.db();
-            db.nb_of_object(Table::LogicalSwitchPort, key.to_string())
-        });
+        let db = plan.db();
+        let unread = self.unreadable.iter().filter(|key| key.of == Of::Pod);
+        let waiting = self
+            .blocked
+            .iter()
+            .chain(self.retries.iter().map(|(_, key)| key));
+        let waiting = waiting.filter(|key| self.has_port(key, db));
+        let rows = unread
+            .chain(waiting)
+            .flat_map(|key| db.nb_of_object(Table::LogicalSwitchPort, key.to_string()));
         let names = rows.flat_map(|row| {
             let addresses = row.str("addresses").unwrap_or_default();
             row.str("name")

@@ -100,6 +100,12 @@ impl State {
         if !former.zip(pod.as_ref()).is_some_and(same) {
             self.timer.changed("pod");
         }
+        let is_same = former
+            .zip(pod.as_ref())
+            .is_some_and(|(one, other)| one.uid == other.uid);
+        if pod.is_some() && !is_same {
+            self.new_pods.insert(key.clone());
+        }
         let before = former.map(|pod| &pod.selected);
         let after = pod.as_ref().map(|pod| &pod.selected);
         self.policies.pod_changed(before, after);

@@ -56,6 +56,7 @@ impl From<Vec<want::Row>> for Wanted {
 /// Why an object's rows can't be brought in line now.
 pub(super) struct Problem {
     pub(super) reason: &'static str,
+    /// Empty if nothing needs to be said of it.
     pub(super) message: String,
     /// When to retry; None means when something changes.
     pub(super) until: Option<Instant>,
@@ -119,7 +120,11 @@ impl State {
                 Ok(Wanted { rows, members })
             }
             Of::Namespace => Ok(self.wanted_of_namespace(&key.name, effects).into()),
-            Of::Peers => Ok(self.policies.peers_rows(&key.name).into()),
+            Of::Peers => {
+                let rows = self.policies.peers_rows(&key.name);
+                self.fill(plan, &key.name, &rows);
+                Ok(rows.into())
+            }
             Of::Policy => Ok(self.wanted_of_policy(&key.id(), effects).into()),
             Of::ClusterPolicy | Of::AdminPolicy | Of::BaselinePolicy => {
                 self.report_conditions(key, effects);

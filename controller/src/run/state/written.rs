@@ -18,6 +18,7 @@ impl State {
     pub(crate) fn warning_failed(&mut self, key: &Key, write: &Write) {
         if let Write::Warning { .. } = write {
             self.warned.remove(key);
+            self.refusal_untold(key);
         }
     }
 
@@ -184,5 +185,33 @@ mod tests {
         assert!(known.network_available && known.subnets.as_deref() == Some("{}"));
         // Compared once more: the condition follows the annotation.
         assert!(state.take_dirty().contains(&key));
+    }
+
+    #[test]
+    fn new_pods_are_compared_before_those_that_were_and_after_what_pods_depend_on() {
+        let mut state = state();
+        let tell = |state: &mut State, name: &str, uid: &str| {
+            let pod = Pod {
+                uid: uid.into(),
+                ..Pod::default()
+            };
+            state.learn_pod(("ns".into(), name.into()), Some(pod));
+        };
+        for name in ["a", "b"] {
+            tell(&mut state, name, "1");
+        }
+        let mut keys = state.take_dirty();
+        while state.next_key(&mut keys).is_some() {}
+        // A change of labels, a pod that is replaced, a new one, and a node.
+        tell(&mut state, "a", "1");
+        tell(&mut state, "b", "2");
+        tell(&mut state, "c", "1");
+        state.learn_node("n".into(), Some(Node::default()));
+        let mut keys = state.take_dirty();
+        let order: Vec<Key> = std::iter::from_fn(|| state.next_key(&mut keys)).collect();
+        let pods = ["b", "c", "a"].map(|name| Key::pod(("ns".into(), name.into())));
+        let pods_in: Vec<&Key> = order.iter().filter(|key| key.of == Of::Pod).collect();
+        assert_eq!(pods_in, pods.iter().collect::<Vec<_>>());
+        assert_eq!(order[0], Key::node("n".into()));
     }
 }

@@ -319,14 +319,38 @@ impl Policies {
             .candidates(namespace, pod.namespace_labels, labels);
         let sets = ids.into_iter().filter_map(|id| self.sets.get_key_value(id));
         for (id, (set, _)) in sets {
-            let own = addresses.iter().filter(|address| set.has(pod, **address));
-            found.extend(own.map(|address| {
-                let name = set_name(id, Family::of(*address));
-                member(Table::AddressSet, name, address.to_string().into())
-            }));
+            found.extend(places(id, set, pod, addresses));
         }
         found
     }
+
+    /// The pods that may be in a set.
+    pub fn pods_of(&self, id: &Name, pods: &Pods, namespaces: &Namespaces) -> BTreeSet<Subject> {
+        let set = self.sets.get(id);
+        set.map_or_else(BTreeSet::new, |(set, _)| members_of(set, pods, namespaces))
+    }
+
+    /// The places of a pod with these addresses in a set.
+    pub fn places(&self, id: &Name, pod: &Candidate<'_>, addresses: &[IpAddr]) -> Vec<Member> {
+        let set = self.sets.get(id);
+        let all = set.map(|(set, _)| places(id, set, pod, addresses).collect());
+        all.unwrap_or_default()
+    }
+}
+
+fn places(
+    id: &Name,
+    set: &PeerSet,
+    pod: &Candidate<'_>,
+    addresses: &[IpAddr],
+) -> impl Iterator<Item = Member> {
+    let own = addresses
+        .iter()
+        .filter(move |address| set.has(pod, **address));
+    own.map(move |address| {
+        let name = set_name(id, Family::of(*address));
+        member(Table::AddressSet, name, address.to_string().into())
+    })
 }
 
 /// Has policies compiled again that have not changed themselves.

@@ -1,7 +1,7 @@
 //! A server that sends without end: what is wrong is told, what was known stays, and what comes
 //! after it is served.
 
-use podwire_apiserver::bounds::{LARGEST_ANSWER, LONGEST_LINE};
+use podwire_apiserver::bounds::LARGEST_ANSWER;
 use podwire_apiserver::watch::MOST_PAGES;
 use podwire_tests::apiserver::Hostile;
 
@@ -51,7 +51,7 @@ async fn an_answer_that_is_no_json_is_told_in_a_line() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_line_of_a_watch_without_end_is_given_up() {
-    let what = format!("watch is longer than {LONGEST_LINE} bytes");
+    let what = format!("watch is longer than {LARGEST_ANSWER} bytes");
     withstands(Hostile::EndlessLine, &what).await;
 }
 
