@@ -9,6 +9,7 @@ use crate::attach::{
 };
 use crate::journal::{Entry, State};
 use crate::plan::{AttachmentKey, ids};
+use crate::ports::PortRecord;
 
 /// The result for an attachment whose port may have been lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -130,23 +131,44 @@ async fn restore_in_turn(node: &Handles, entry: &Entry) -> Result<Restored, Erro
     if lost.is_empty() {
         return Ok(Restored::Untouched);
     }
-    let mut others = lost.iter().flat_map(|(_, port)| {
+    let others = lost.iter().flat_map(|(_, port)| {
         let id = |name: &str| port.external_ids.get(name);
         let bearers = id(ids::IFACE_ID).map(|iface_id| node.ports.with_iface_id(iface_id));
         let mut bearers = bearers.unwrap_or_default();
         bearers.retain(|it| it.external_ids.get(ids::BRIDGE) == id(ids::BRIDGE));
+        bearers.retain(|it| it.key.as_ref() != Some(&entry.key));
         bearers
     });
-    if others.any(|record| record.key.as_ref() != Some(&entry.key)) {
-        remove(node, &entry.key).await?;
-        return Ok(Restored::Stale);
+    let mut late = Vec::new();
+    for other in others {
+        if is_in_use(node, &other).await? {
+            remove(node, &entry.key).await?;
+            return Ok(Restored::Stale);
+        }
+        late.push(other);
     }
+    node.ports.remove(&late).await?;
     for (name, port) in lost {
         node.ports
             .restore(&name, &port.external_ids, port.bandwidth)
             .await?;
     }
     Ok(Restored::Again)
+}
+
+/// Whether a port with the iface-id of a lost one is another sandbox's, or another system's. That
+/// of an ADD that failed is not: ovsdb-server executed it late.
+async fn is_in_use(node: &Handles, record: &PortRecord) -> Result<bool, Error> {
+    let Some(key) = &record.key else {
+        return Ok(true);
+    };
+    match node.journal.find(key)? {
+        Some((State::Deleting, _)) => Ok(false),
+        noted => {
+            let entry = noted.as_ref().map(|(_, entry)| entry);
+            has_link(node, std::slice::from_ref(record), entry).await
+        }
+    }
 }
 
 /// Whether the pod still has its end of a pair.
