@@ -168,7 +168,7 @@ impl Agent {
             Command::Del => del::del(node, call, trace).await?,
             Command::Check => check::check(node, call, trace).await?,
             Command::Gc => gc::gc(node, call, trace).await?,
-            Command::Status => status::status(node, call).await?,
+            Command::Status => status::status(node, call, cancel).await?,
             // The plugin answers it by itself; other clients get the same answer.
             Command::Version => return Ok(version_json()),
         }
