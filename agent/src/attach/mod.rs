@@ -53,7 +53,7 @@ pub use holders::LastHolders;
 pub use lines::Lines;
 pub(crate) use links::{is_made_in, is_ours, link_names, namespace_of, pod_ends};
 pub(crate) use ready::await_ready;
-pub(crate) use removal::{remove, remove_by};
+pub(crate) use removal::{detach, remove, remove_by};
 pub(crate) use status::Health;
 pub(crate) use turns::Place;
 pub use turns::{Cancel, Reason};

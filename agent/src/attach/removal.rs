@@ -34,6 +34,27 @@ pub(crate) async fn remove_by(
     removal.close().await
 }
 
+/// Removes an attachment's rows, links and addresses, and returns whether that is all: if an IPAM
+/// plugin gave it addresses, [`remove_by`] has still to follow. The intent log keeps it until then.
+///
+/// # Errors
+/// Every step that failed.
+pub(crate) async fn detach(
+    node: &Handles,
+    key: &AttachmentKey,
+    del: Option<&Call>,
+) -> Result<bool, Error> {
+    let removal = Removal::detach(node, key).await;
+    let noted = removal
+        .entry
+        .as_ref()
+        .is_some_and(|it| it.ipam_del.is_some());
+    if noted || del.is_some_and(|del| del.conf.ipam.is_some()) {
+        return Ok(false);
+    }
+    removal.close().await.map(|()| true)
+}
+
 /// Removes an attachment's rows.
 pub(super) async fn remove_rows(node: &Handles, key: &AttachmentKey) -> Result<(), PortError> {
     node.ports.synced(READY_DEADLINE).await?;

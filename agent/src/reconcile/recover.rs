@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::leftovers::has_link;
 use crate::attach::{
-    Call, Error, Handles, Place, is_ours, namespace_of, pod_ends, remove, remove_by,
+    Call, Error, Handles, Place, detach, is_ours, namespace_of, pod_ends, remove, remove_by,
 };
 use crate::journal::{Entry, State};
 use crate::plan::{AttachmentKey, ids};
@@ -31,16 +31,15 @@ pub(super) enum Row {
     Gone,
 }
 
-/// Finishes what the intent log records as begun, or as removed without the database, if it is
-/// still so when its turn comes.
+/// Finishes a removal, if the intent log still has it when its turn comes.
 ///
 /// # Errors
 /// Every step that failed.
 pub(super) async fn finish(node: &Handles, key: &AttachmentKey) -> Result<(), Error> {
     let _place = quiet_turn(node, key).await;
     match node.journal.find(key)? {
-        Some((State::Live, _)) | None => Ok(()),
-        Some((State::Adding | State::Deleting, _)) => remove(node, key).await,
+        Some((State::Adding | State::Live, _)) | None => Ok(()),
+        Some((State::Deleting, _)) => remove(node, key).await,
     }
 }
 
@@ -186,11 +185,12 @@ async fn has_pod_end(node: &Handles, entry: &Entry) -> Result<bool, Error> {
 }
 
 /// Executes a DEL that was spooled at this time since boot, unless the attachment that it names is
-/// newer: with podman and cnitool, container ids are reused.
+/// newer: with podman and cnitool, container ids are reused. At start no IPAM plugin is waited for.
+/// Returns whether that is all.
 ///
 /// # Errors
 /// As those of a DEL.
-pub(super) async fn carry_out(node: &Handles, del: &Call, written: u64) -> Result<(), Error> {
+pub(super) async fn carry_out(node: &Handles, del: &Call, written: u64) -> Result<bool, Error> {
     let _place = quiet_turn(node, &del.key).await;
     match node.journal.find(&del.key) {
         Ok(Some((State::Adding | State::Live, entry))) if entry.since > written => {
@@ -198,15 +198,16 @@ pub(super) async fn carry_out(node: &Handles, del: &Call, written: u64) -> Resul
                 attachment = %del.key,
                 "a spooled DEL is older than the attachment: dropped"
             );
-            Ok(())
+            Ok(true)
         }
-        _ => remove_by(node, &del.key, Some(del)).await,
+        _ if !node.is_settled() => detach(node, &del.key, Some(del)).await,
+        _ => remove_by(node, &del.key, Some(del)).await.map(|()| true),
     }
 }
 
 /// A place in the sandbox's queue, when its turn has come. None at start: only DELs run then, which
 /// tolerate one another, and an ADD in that queue waits for the cleanup.
-async fn quiet_turn(node: &Handles, key: &AttachmentKey) -> Option<Place> {
+pub(super) async fn quiet_turn(node: &Handles, key: &AttachmentKey) -> Option<Place> {
     if !node.is_settled() {
         return None;
     }
