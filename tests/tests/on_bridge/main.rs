@@ -426,6 +426,15 @@ fn what_can_not_be_served_is_refused_by_its_name_and_leaves_nothing() {
             7,
             vec!["bridge", "ovnPort"],
         ),
+        // It would keep the pod of that name from starting.
+        (
+            on(
+                "br-int",
+                json!({"args": {"cni": {"ovnPort": "tests_other"}}}),
+            ),
+            7,
+            vec!["ovnPort", "tests_other", "br-int", "plain mode"],
+        ),
     ] {
         error(&pod.exec("ADD", &conf), code, &words);
         pod.exec("DEL", &conf).success();
