@@ -21,6 +21,7 @@ mod links;
 mod metadata;
 mod notice;
 mod on_bridge;
+mod ovs_cni;
 mod planned;
 mod queue;
 mod reading;

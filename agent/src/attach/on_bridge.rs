@@ -85,6 +85,11 @@ impl OnBridge {
         self.switch_port.bridge.as_deref()
     }
 
+    /// The logical port that is chosen.
+    pub(super) fn logical_port(&self) -> Option<&str> {
+        self.logical_port.as_deref()
+    }
+
     /// Sets what the port and its MTU depend on.
     pub(super) fn apply(&self, interface: &mut InterfaceSpec) {
         let usual = self.other_bridge().map(|_| USUAL_MTU);

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use super::links::{link_names, remove_by_pod_ends, remove_link, remove_links};
-use super::{Call, Error, Handles, READY_DEADLINE};
+use super::{Call, Error, Handles, READY_DEADLINE, ovs_cni};
 use crate::fault::fault_point;
 use crate::ipam::Owner;
 use crate::journal::{self, Entry, State};
@@ -194,6 +194,14 @@ impl<'a> Removal<'a> {
         self.note(removed);
         for record in &records {
             let removed = remove_link(self.node, &record.name).await;
+            self.note(removed);
+        }
+    }
+
+    /// Removes the port that ovs-cni created, which only the call can identify.
+    pub(super) async fn detach_ovs_cni(&mut self, call: &Call) {
+        if ovs_cni::is_for(call) {
+            let removed = ovs_cni::remove_port(self.node, call).await;
             self.note(removed);
         }
     }

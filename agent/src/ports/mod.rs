@@ -12,6 +12,7 @@ mod conntrack;
 mod error;
 mod ovn;
 mod ovn_kubernetes;
+mod ovs_cni;
 mod record;
 mod restore;
 mod southbound;
@@ -37,6 +38,7 @@ pub use bridge_ports::{BridgePorts, SecuredPort, Touched};
 pub use bridges::{ATTACH, BridgeClaims, MappingFault, Unmapped, mapping_faults};
 pub use error::{BridgeMaker, PortError};
 pub use ovn::{ControllerError, Diagnosis};
+pub use ovs_cni::OvsCniPort;
 pub use record::{PortRecord, addresses, own_addresses};
 pub use restore::Epoch;
 pub use state::PortState;
@@ -332,9 +334,11 @@ impl Ports {
                 let foreign =
                     bearers.find_map(|it| Some(PortRecord::read(db, it)).filter(is_foreign));
                 if let Some(foreign) = foreign {
-                    return Err(PortError::IfaceIdForeign {
-                        iface_id: port.plan.iface_id.clone(),
-                        holder: foreign.pod.unwrap_or(foreign.name),
+                    let iface_id = port.plan.iface_id.clone();
+                    let holder = foreign.pod.unwrap_or(foreign.name);
+                    return Err(match port.plan.has_chosen_id {
+                        true => PortError::OvnPortTaken { iface_id, holder },
+                        false => PortError::IfaceIdForeign { iface_id, holder },
                     });
                 }
             }
