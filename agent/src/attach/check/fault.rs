@@ -12,6 +12,8 @@ pub enum Fault {
     DelUnfinished,
     /// The intent log has no entry.
     NoRecord,
+    /// The intent log's entry can't be read.
+    RecordUnreadable,
     /// The pod's network namespace is gone, or another's.
     NamespaceGone,
     /// Open vSwitch has no row for it.
