@@ -108,7 +108,15 @@ impl Agent {
         let mut trace = Trace::start();
         let call = match Call::parse(&body) {
             Ok(call) => call,
-            Err(Refused { version, error }) => {
+            Err(Refused { is_moot: true, .. }) => {
+                let outcome = Outcome::Ok("ok");
+                self.record(trace.end(Command::Del.as_str(), Subject::default(), outcome));
+                return Reply {
+                    answer: Ok(String::new()),
+                    stderr: String::new(),
+                };
+            }
+            Err(Refused { version, error, .. }) => {
                 let outcome = Outcome::Failed {
                     code: error.code.0,
                     msg: error.to_string(),
