@@ -78,7 +78,10 @@ pub struct Agent {
     /// Reports failures to pods' owners; None without an API server.
     events: Option<Events>,
     started: SystemTime,
-    operations: AtomicUsize,
+    /// ADDs, CHECKs and GCs in progress.
+    limited: AtomicUsize,
+    /// The other operations in progress.
+    others: AtomicUsize,
 }
 
 /// The plugin's output.
@@ -99,7 +102,8 @@ impl Agent {
             mtu_file,
             events,
             started: SystemTime::now(),
-            operations: AtomicUsize::new(0),
+            limited: AtomicUsize::new(0),
+            others: AtomicUsize::new(0),
         }
     }
 
@@ -170,7 +174,7 @@ impl Agent {
         cancel: &Arc<Cancel>,
         trace: &mut Trace,
     ) -> Result<String, Error> {
-        let _admitted = self.admit()?;
+        let _admitted = self.admit(call.verb)?;
         let node = &*self.node;
         match call.verb {
             Command::Add => return add::add(node, call, cancel, trace).await,
@@ -184,10 +188,16 @@ impl Agent {
         Ok(String::new())
     }
 
-    fn admit(&self) -> Result<Admitted<'_>, Error> {
+    /// DEL and STATUS have as many places of their own: pods must end, and the node must not become
+    /// NotReady, however many ADDs wait.
+    fn admit(&self, verb: Command) -> Result<Admitted<'_>, Error> {
         let limit = self.node.live.borrow().max_operations;
-        let admitted = Admitted(&self.operations);
-        if self.operations.fetch_add(1, Ordering::Relaxed) >= limit {
+        let operations = match verb {
+            Command::Add | Command::Check | Command::Gc => &self.limited,
+            Command::Del | Command::Status | Command::Version => &self.others,
+        };
+        let admitted = Admitted(operations);
+        if operations.fetch_add(1, Ordering::Relaxed) >= limit {
             return Err(Error::Busy { limit });
         }
         Ok(admitted)
@@ -195,7 +205,7 @@ impl Agent {
 
     /// Number of operations in progress.
     pub fn under_way(&self) -> usize {
-        self.operations.load(Ordering::Relaxed)
+        self.limited.load(Ordering::Relaxed) + self.others.load(Ordering::Relaxed)
     }
 
     /// The answer to `GET /metrics`.
