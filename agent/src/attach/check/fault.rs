@@ -28,6 +28,8 @@ pub enum Fault {
     PortError,
     /// The row has no ofport.
     NoOfport,
+    /// The port has another OpenFlow port number than the network configuration requests.
+    OtherOfport,
     /// OVN has not installed its flows.
     OvnNotInstalled,
     /// The pod has no such interface.
