@@ -8,7 +8,7 @@ use std::net::IpAddr;
 
 use podwire_tests::frames::{self, Capture};
 use podwire_tests::ovn::{Central, OvnNode};
-use podwire_tests::{AgentOptions, PluginRun, Pod, TestNode, datapath, links, traffic};
+use podwire_tests::{Agent, AgentOptions, PluginRun, Pod, TestNode, datapath, links, traffic};
 use serde_json::{Value, json};
 
 /// The minimal configuration of a network on a bridge, with more members.
