@@ -75,6 +75,13 @@ pub enum EnvError {
         /// What is valid.
         expected: &'static str,
     },
+    /// A DEL of an interface that its ADD was refused for, by its name. To a runtime it is a
+    /// success: a failed DEL is repeated for ever.
+    #[error("CNI_IFNAME: no attachment has an interface named {}", excerpt(.ifname))]
+    NothingToDelete {
+        /// CNI_IFNAME.
+        ifname: String,
+    },
     /// A variable is longer than any valid value.
     #[error("{name} has {length} bytes, and at most {limit} are allowed")]
     TooLong {
@@ -172,7 +179,14 @@ impl Invocation {
         }
         if of_container {
             check_container_id(&self.container_id)?;
-            check_ifname(&self.ifname)?;
+            match check_ifname(&self.ifname) {
+                Err(_) if self.command == Command::Del => {
+                    return Err(EnvError::NothingToDelete {
+                        ifname: self.ifname,
+                    });
+                }
+                checked => checked?,
+            }
         }
         if let Err(error) = check_netns(&self.netns) {
             if in_netns {

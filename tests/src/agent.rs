@@ -237,10 +237,25 @@ impl<'node> Agent<'node> {
     /// Waits until there is a file at this path of the node.
     #[track_caller]
     pub fn await_file(&self, path: &str) {
+        self.await_path(path, true);
+    }
+
+    /// Waits until there is no file at this path of the node, in a directory that stays.
+    #[track_caller]
+    pub fn await_no_file(&self, path: &str) {
+        self.await_path(path, false);
+    }
+
+    #[track_caller]
+    fn await_path(&self, path: &str, there: bool) {
         let path = self.node.path(path);
         let directory = path.parent().unwrap_or(&path);
-        let awaited = format!("{} to be made", path.display());
-        let look = || path.exists().then_some(()).ok_or_else(|| tail(&self.log()));
+        let awaited = match there {
+            true => format!("{} to be made", path.display()),
+            false => format!("{} to be removed", path.display()),
+        };
+        let is_so = || path.exists() == there;
+        let look = || is_so().then_some(()).ok_or_else(|| tail(&self.log()));
         await_seen(directory, &self.daemon, DAEMON_LIMIT, &awaited, look).or_fail();
     }
 

@@ -33,8 +33,10 @@ pub(crate) struct Watch(Inotify);
 impl Watch {
     /// Watches `path`, which must exist.
     pub(crate) fn new(path: &Path) -> Result<Watch, Failure> {
-        let flags =
-            AddWatchFlags::IN_CREATE | AddWatchFlags::IN_MOVED_TO | AddWatchFlags::IN_MODIFY;
+        let flags = AddWatchFlags::IN_CREATE
+            | AddWatchFlags::IN_MOVE
+            | AddWatchFlags::IN_DELETE
+            | AddWatchFlags::IN_MODIFY;
         let watch =
             Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK).step(|| "inotify")?;
         watch

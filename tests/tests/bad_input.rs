@@ -158,6 +158,27 @@ fn variables_that_hold_what_they_may_not() {
 }
 
 #[test]
+fn a_del_of_an_interface_name_that_no_add_takes_has_nothing_to_remove() {
+    let node = TestNode::with_ovs();
+    let _agent = node.start_agent(&AgentOptions::default());
+    let pod = node.pod("web");
+    let conf = conf().to_string();
+    for name in ["sixteen-letters-", "a/b", ".."] {
+        let changes = [("CNI_IFNAME", Some(name))];
+        let error = pod.exec_with("ADD", conf.as_bytes(), &changes).error();
+        assert_eq!(error.code, 4, "{name}: {error:?}");
+        let removed = pod.exec_with("DEL", conf.as_bytes(), &changes).success();
+        assert!(removed.is_null(), "{name}: {removed}");
+    }
+    let changes = [
+        ("CNI_IFNAME", Some("a/b")),
+        ("CNI_CONTAINERID", Some("../x")),
+    ];
+    let error = pod.exec_with("DEL", conf.as_bytes(), &changes).error();
+    error.assert_names(&["CNI_CONTAINERID"]);
+}
+
+#[test]
 fn cni_args_with_equals_signs_in_values_are_served() {
     let node = TestNode::with_ovs();
     let _agent = node.start_agent(&AgentOptions::for_numbered_pods());

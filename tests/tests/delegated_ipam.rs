@@ -2,7 +2,7 @@
 //! are asked, and are told of every end.
 
 use podwire_tests::{
-    Agent, AgentOptions, Pod, TestNode, child_of, conf, conf_of_version, links, traffic,
+    Agent, AgentOptions, PluginRun, Pod, TestNode, child_of, conf, conf_of_version, links, traffic,
 };
 use serde_json::{Value, json};
 
@@ -230,10 +230,110 @@ fn what_ipam_gave_to_an_agent_that_was_killed_is_given_back_by_the_next_one() {
         assert_eq!(reserved(&node).len(), 2, "{step}");
 
         let agent = node.start_agent(&options);
+        agent.await_no_file(&deleting(&pod));
         assert!(reserved(&node).is_empty(), "{step}");
         node.leftovers().assert_none();
         agent.stop();
     }
+}
+
+/// The intent log's entry of a removal that is not finished.
+fn deleting(pod: &Pod<'_>) -> String {
+    format!(
+        "/run/podwire/attachments/{}:eth0:pods.deleting",
+        pod.container
+    )
+}
+
+/// Calls the plugin with a configuration of `kind`, which is in /run/plugins.
+fn exec_of(pod: &Pod<'_>, verb: &str, kind: &str) -> PluginRun {
+    let mut conf = conf();
+    conf["ipam"] = json!({ "type": kind });
+    let path = [("CNI_PATH", Some("/run/plugins"))];
+    pod.exec_with(verb, conf.to_string().as_bytes(), &path)
+}
+
+#[test]
+fn an_ipam_plugin_that_hangs_at_del_keeps_no_new_agent_from_serving() {
+    let node = TestNode::with_ovs();
+    let script = r#"#!/bin/sh
+case $CNI_COMMAND in
+ADD) echo '{"cniVersion":"1.0.0","ips":[{"address":"10.57.0.2/24"}]}' ;;
+DEL)
+    >/run/plugins/runs
+    while [ -e /run/plugins/hang ]; do sleep 0.1; done
+    ;;
+esac
+"#;
+    let options = script_of_ipam(&node, "hanging-ipam", script);
+    let [adding, deleted, other] = ["adding", "deleted", "other"].map(|name| node.pod(name));
+    let agent = node.start_agent(&options);
+    exec_of(&deleted, "ADD", "hanging-ipam").success();
+    agent.stop();
+    let agent = node.start_agent(&options.clone().killed_at("add-noted"));
+    exec_of(&adding, "ADD", "hanging-ipam").error();
+    agent.await_end();
+    exec_of(&deleted, "DEL", "hanging-ipam").success();
+
+    std::fs::write(node.path("/run/plugins/hang"), "").unwrap();
+    let agent = node.start_agent(&options);
+    other.exec("ADD", &host_local()).success();
+    assert!(node.interface_of(&deleted.container).is_none());
+    agent.await_file("/run/plugins/runs");
+    for pod in [&adding, &deleted] {
+        assert!(node.path(&deleting(pod)).exists());
+    }
+    std::fs::remove_file(node.path("/run/plugins/hang")).unwrap();
+    for pod in [&adding, &deleted] {
+        agent.await_no_file(&deleting(pod));
+    }
+    other.exec("DEL", &host_local()).success();
+    node.leftovers().assert_none();
+}
+
+#[test]
+fn an_interrupted_add_is_undone_again_until_its_ipam_plugin_serves() {
+    let node = TestNode::with_ovs();
+    let script = r#"#!/bin/sh
+case $CNI_COMMAND in
+ADD) echo '{"cniVersion":"1.0.0","ips":[{"address":"10.57.0.2/24"}]}' ;;
+DEL) [ ! -e /run/plugins/refuse ] ;;
+esac
+"#;
+    let options = script_of_ipam(&node, "refusing-ipam", script);
+    let pod = node.pod("web");
+    let agent = node.start_agent(&options.clone().killed_at("add-noted"));
+    exec_of(&pod, "ADD", "refusing-ipam").error();
+    agent.await_end();
+    std::fs::write(node.path("/run/plugins/refuse"), "").unwrap();
+    let agent = node.start_agent(&options);
+    agent.await_log("not finished; it is tried again");
+    std::fs::remove_file(node.path("/run/plugins/refuse")).unwrap();
+    agent.await_no_file(&deleting(&pod));
+    node.leftovers().assert_none();
+}
+
+#[test]
+fn an_add_that_waits_for_its_ipam_plugin_gives_way_to_a_newer_sandbox() {
+    let node = TestNode::with_ovs();
+    let agent = node.start_agent(&slow_ipam(&node));
+    let pod = node.pod("web");
+    let newer = pod.another_sandbox();
+    let code = code_of_an_add_during(&agent, &pod, || {
+        newer.exec("ADD", &host_local()).success();
+    });
+    assert_eq!(code, 100, "superseded");
+    newer.exec("DEL", &host_local()).success();
+    node.leftovers().assert_none();
+}
+
+#[test]
+fn status_names_the_ipam_plugin_that_does_not_answer_it() {
+    let node = TestNode::with_ovs();
+    let script = "#!/bin/sh\nexec sleep 1000\n";
+    let _agent = node.start_agent(&script_of_ipam(&node, "mute-ipam", script));
+    let error = exec_of(&node.pod("web"), "STATUS", "mute-ipam").error();
+    error.assert_names(&["mute-ipam", "did not end within 5000 ms"]);
 }
 
 #[test]
@@ -270,14 +370,8 @@ fn slow_ipam(node: &TestNode) -> AgentOptions {
 
 /// The code of an ADD during which something happened, once its plugin ran.
 fn code_of_an_add_during(agent: &Agent<'_>, pod: &Pod<'_>, happens: impl FnOnce()) -> u64 {
-    let mut conf = conf();
-    conf["ipam"] = json!({"type": "slow-ipam"});
     std::thread::scope(|scope| {
-        let add = scope.spawn(|| {
-            let path = [("CNI_PATH", Some("/run/plugins"))];
-            pod.exec_with("ADD", conf.to_string().as_bytes(), &path)
-                .error()
-        });
+        let add = scope.spawn(|| exec_of(pod, "ADD", "slow-ipam").error());
         agent.await_file("/run/plugins/runs");
         happens();
         add.join().unwrap().code

@@ -160,6 +160,68 @@ fn the_demos_pods_ping_each_other_by_their_requested_addresses() {
     traffic::ping(pods[0].place(), "10.10.10.2".parse().unwrap(), 2).unwrap();
 }
 
+/// Wires a pod's net1 as ovs-cni does; returns the port.
+fn wired_by_ovs_cni(node: &TestNode, pod: &Pod<'_>, bridge: &str, iface_id: &str) -> String {
+    let port = format!("veth-{}", pod.name);
+    node.run(
+        "ip",
+        format!(
+            "link add {port} type veth peer name net1 netns {}",
+            pod.netns
+        ),
+    );
+    node.vsctl(format!(
+        "add-port {bridge} {port} -- set port {port} external_ids:contNetns={} \
+         external_ids:contIface=net1 external_ids:owner=ovs-cni.network.kubevirt.io \
+         -- set interface {port} external_ids:iface-id={iface_id}",
+        pod.netns
+    ));
+    port
+}
+
+#[test]
+fn ports_that_ovs_cni_left_are_removed_by_del_and_gc() {
+    let node = node();
+    let agent = node.start_agent(&AgentOptions::default());
+    let conf = json!({"cniVersion": "1.1.0", "name": "n", "type": "ovs", "bridge": "mynet0"});
+    let [named, mut gone, mut forgotten, living] =
+        ["named", "gone", "forgotten", "living"].map(|name| {
+            let mut pod = node.pod(name);
+            pod.interface = "net1".into();
+            pod
+        });
+    for pod in [&named, &gone, &forgotten, &living] {
+        wired_by_ovs_cni(&node, pod, "mynet0", &pod.name);
+    }
+    let ports = || {
+        let mut ports: Vec<String> = node
+            .vsctl("list-ports mynet0")
+            .lines()
+            .map(str::to_owned)
+            .collect();
+        ports.sort();
+        ports
+    };
+    call(&named, "DEL", &conf, None);
+    assert!(links::find(named.place(), "net1").is_none());
+    assert_eq!(ports(), ["veth-forgotten", "veth-gone", "veth-living"]);
+    // A DEL without the namespace, as after a reboot; it is no other interface's.
+    gone.remove_netns();
+    let text = conf.to_string();
+    for (interface, left) in [("net2", 3), ("net1", 2)] {
+        let changes = [("CNI_NETNS", None), ("CNI_IFNAME", Some(interface))];
+        gone.exec_binary(Path::new(PLUGIN), "DEL", text.as_bytes(), &changes)
+            .success();
+        assert_eq!(ports().len(), left, "{}", agent.log());
+    }
+    forgotten.remove_netns();
+    let mut gc = conf.clone();
+    gc["cni.dev/valid-attachments"] = json!([]);
+    call(&living, "GC", &gc, None);
+    assert_eq!(ports(), ["veth-living"]);
+    assert!(links::find(living.place(), "net1").is_some());
+}
+
 #[test]
 fn a_pods_mac_and_logical_port_are_those_of_its_cni_args() {
     let (central, node) = Central::with_node();
@@ -182,7 +244,19 @@ fn a_pods_mac_and_logical_port_are_those_of_its_cni_args() {
     conf["args"]["cni"]["mac"] = json!(port.mac());
     let address = format!("{}/24", port.ipv4());
     conf["ipam"] = json!({"type": "static", "addresses": [{"address": address}]});
+    // The port of a pod that ovs-cni wired; its logical port is free once its namespace is gone.
+    let mut former = node.pod("former");
+    former.interface = "net1".into();
+    let left = wired_by_ovs_cni(&node, &former, "br-int", &port.name);
+    let text = conf.to_string();
+    let refused = pod
+        .exec_binary(Path::new(PLUGIN), "ADD", text.as_bytes(), &[])
+        .error();
+    assert_eq!(refused.code, 105, "{refused:?}");
+    refused.assert_names(&["ovnPort", &port.name, &left]);
+    former.remove_netns();
     let result = call(&pod, "ADD", &conf, None);
+    assert!(!node.vsctl("list-ports br-int").contains(&left));
     central.await_up(&port.name, true);
     assert_eq!(links::find(pod.place(), "net1").unwrap().mac, port.mac());
     let iface_id = node.external_id(&pod.container, "net1", "iface-id");
@@ -203,7 +277,7 @@ fn a_pods_mac_and_logical_port_are_those_of_its_cni_args() {
             .exec_binary(Path::new(PLUGIN), "ADD", text.as_bytes(), &[])
             .error();
         assert_eq!(refused.code, 105, "{refused:?}");
-        refused.assert_names(&[wanted, holder]);
+        refused.assert_names(&["ovnPort", wanted, holder]);
     }
     assert!(node.interface_of(&web.container).is_some());
     call(&pod, "DEL", &conf, None);

@@ -41,7 +41,7 @@ fn twenty_dels_of_one_pod_at_once_all_succeed() {
 #[test]
 fn what_the_agent_does_not_admit_is_to_be_tried_again() {
     let node = TestNode::with_ovs();
-    let _agent = node.start_agent(&options().with("--max-operations 1"));
+    let agent = node.start_agent(&options().with("--max-operations 1"));
     let [first, second] = [11, 12].map(|number| node.numbered_pod(number));
     // A hung vswitchd holds the first ADD at its wait for the ofport.
     node.signal_vswitchd(Signal::SIGSTOP);
@@ -52,6 +52,11 @@ fn what_the_agent_does_not_admit_is_to_be_tried_again() {
         let error = second.add().error();
         assert_eq!(error.code, 11);
         assert!(error.msg.contains("1 operations"), "{error:?}");
+        // Pods end, and the node's readiness is told, nevertheless.
+        second.del().success();
+        assert!(!agent.log().contains("carrying out a DEL from the spool"));
+        let status = second.exec("STATUS", &conf()).error();
+        status.assert_names(&["ovs-vswitchd does not answer"]);
         node.signal_vswitchd(Signal::SIGCONT);
         adding.join().unwrap();
     });

@@ -182,3 +182,26 @@ fn gc_spares_a_pod_whose_add_was_under_way_when_it_began() {
     pod.del().success();
     node.leftovers().assert_none();
 }
+
+#[test]
+fn an_add_that_fails_against_a_hung_database_costs_no_older_sandbox_its_network() {
+    // With the usual time limit, the connection is lost before the ADD's time is up.
+    for flags in ["", "--add-timeout 1"] {
+        let node = TestNode::with_ovs();
+        let agent = node.start_agent(&AgentOptions::for_numbered_pods().with(flags));
+        let (web, other) = (node.wired_pod(11), node.wired_pod(12));
+        let newer = web.another_sandbox();
+        node.signal_ovsdb_server(Signal::SIGSTOP);
+        let error = newer.add().error();
+        assert_eq!(error.code, 11, "{error:?}");
+        node.signal_ovsdb_server(Signal::SIGCONT);
+        agent.await_log("restored");
+        node.await_port(&newer.container, false);
+        node.await_ofport(web.host_link()).unwrap();
+        traffic::ping_until_answered(other.place(), ipv4(11).parse().unwrap()).unwrap();
+        for pod in [web, newer, other] {
+            pod.del().success();
+        }
+        node.leftovers().assert_none();
+    }
+}

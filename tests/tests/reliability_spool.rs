@@ -159,7 +159,12 @@ fn a_spooled_del_tells_the_delegated_ipam_plugin_too() {
     assert_eq!(held(), 1);
     agent.kill();
     pod.exec("DEL", &conf).success();
-    let _agent = node.start_agent(&AgentOptions::default());
+    let [file] = &spooled(&node)[..] else {
+        panic!("one file");
+    };
+    let name = file.file_name().unwrap().to_string_lossy();
+    let agent = node.start_agent(&AgentOptions::default());
+    agent.await_no_file(&format!("{SPOOL}/{name}"));
     assert_eq!(held(), 0);
     node.leftovers().assert_none();
 }

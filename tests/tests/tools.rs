@@ -326,6 +326,43 @@ fn gc_removes_what_has_neither_link_nor_namespace_and_nothing_else() {
 }
 
 #[test]
+fn a_record_that_can_not_be_read_is_that_attachments_problem_alone() {
+    let node = TestNode::with_ovs();
+    let _agent = node.start_agent(&AgentOptions::default());
+    let [broken, mut dead] = ["broken", "dead"].map(|name| node.added_pod(name));
+    let record = format!(
+        "/run/podwire/attachments/{}:eth0:pods.json",
+        broken.container
+    );
+    std::fs::write(node.path(&record), "{").unwrap();
+    let host_end = links::LinkRecorder::start(node.place());
+    dead.remove_netns();
+    host_end.await_gone(dead.host_link());
+    node.podwire("check").assert_says(
+        UNWELL,
+        &[
+            "tests/broken",
+            "its record can't be read",
+            "tests/dead",
+            "2 differ",
+        ],
+    );
+    let names = [
+        "tests/broken",
+        "stays: its record can't be read",
+        "tests/dead",
+    ];
+    node.podwire("gc --dry-run").assert_says(UNWELL, &names);
+    node.podwire("gc").assert_says(UNWELL, &names);
+    assert!(node.interface_of(&dead.container).is_none());
+    assert!(node.interface_of(&broken.container).is_some());
+    broken.del().success();
+    node.podwire("gc")
+        .assert_says(WELL, &["nothing is left over"]);
+    node.leftovers().assert_none();
+}
+
+#[test]
 fn completions_manual_pages_and_help_come_from_one_source() {
     let node = TestNode::new();
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {

@@ -14,7 +14,7 @@ use super::on_bridge::OnBridge;
 use super::removal::remove;
 use super::turns::Cancel;
 use super::undo::{Done, Undo};
-use super::{Call, Error, Handles, READY_DEADLINE};
+use super::{Call, Error, Handles, READY_DEADLINE, ovs_cni};
 use crate::config::Mode;
 use crate::fault::fault_point;
 use crate::journal::State;
@@ -114,6 +114,9 @@ impl Add<'_> {
         drop(waiting);
         self.clear_leftovers(netns).await?;
         if let Some(on_bridge) = self.on_bridge {
+            if ovs_cni::is_for(self.call) {
+                ovs_cni::clear_logical_port(self.node, on_bridge).await?;
+            }
             on_bridge.refuse_taken_ofport(self.node, &self.call.key.ifname)?;
         }
         fault_point!("add-begun");

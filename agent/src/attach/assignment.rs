@@ -160,7 +160,11 @@ impl Add<'_> {
         undo.push(Done::Delegated);
         plugin.call.timeout = self.deadline.left().min(DELEGATE_DEADLINE);
         let waiting = self.node.metrics.wait(WaitFor::IpamPlugin);
-        let result = plugin.add().await?;
+        // A plugin whose call is dropped is killed.
+        let result = tokio::select! {
+            result = plugin.add() => result?,
+            reason = self.cancel.cancelled() => return Err(reason.into()),
+        };
         drop(waiting);
         fault_point!("add-delegated");
         let mut interface = requested(&self.call.conf);

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use podwire_cni::env::{Args, Invocation};
+use podwire_cni::env::{Args, EnvError, Invocation};
 use podwire_cni::spec::{CniVersion, Command, NetConf, Preamble, SpecError};
-use podwire_cni::wire;
+use podwire_cni::wire::{self, WireError};
 
 use super::Handles;
 use super::deadline::Deadline;
@@ -63,6 +63,8 @@ pub struct Refused {
     pub version: CniVersion,
     /// The error.
     pub error: SpecError,
+    /// Whether it is a DEL of what no attachment can have, which is a success.
+    pub is_moot: bool,
 }
 
 impl Add<'_> {
@@ -102,11 +104,11 @@ impl Call {
     /// The body is not of a supported wire version, the environment or the configuration is
     /// invalid, or the configuration's version lacks the verb.
     pub fn parse(body: &[u8]) -> Result<Self, Refused> {
-        let latest = |error| Refused {
+        let request = wire::Request::decode(body).map_err(|error| Refused {
             version: CniVersion::LATEST,
-            error,
-        };
-        let request = wire::Request::decode(body).map_err(|error| latest(error.into()))?;
+            is_moot: matches!(error, WireError::Env(EnvError::NothingToDelete { .. })),
+            error: error.into(),
+        })?;
         let invocation = request.invocation;
         let text = request.config.get().as_bytes();
         // DEL must not fail where an ADD was refused: it would be repeated for ever.
@@ -117,9 +119,14 @@ impl Call {
         .map_err(|error| Refused {
             version: Preamble::version(request.config.get()),
             error: error.into(),
+            is_moot: false,
         })?;
         let version = conf.cni_version;
-        let refused = |error| Refused { version, error };
+        let refused = |error| Refused {
+            version,
+            error,
+            is_moot: false,
+        };
         version
             .allows(invocation.command)
             .map_err(|error| refused(error.into()))?;

@@ -219,6 +219,15 @@ pub(crate) fn row_differences(
             Fault::NoOfport,
             format!("Open vSwitch has given port {name} no ofport"),
         ));
+    } else if let Some(wanted) = switch_port.ofport_request
+        && record.ofport != Some(i64::from(wanted))
+    {
+        let has = record.ofport.unwrap_or_default();
+        found.push(Difference::with_fix(
+            Fault::OtherOfport,
+            format!("port {name} has OpenFlow port number {has}, but was created with {wanted}"),
+            format!("ovs-vsctl set interface {name} ofport_request={wanted}"),
+        ));
     }
     found
 }

@@ -17,6 +17,7 @@ pub(super) async fn del(node: &Handles, call: &Call, trace: &mut Trace) -> Resul
     let detaching = async {
         let mut removal = Removal::detach(node, &call.key).await;
         removal.detach_definition(call).await;
+        removal.detach_ovs_cni(call).await;
         removal
     };
     let mut removal = trace.timed("link and rows", detaching).await;

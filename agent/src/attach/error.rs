@@ -245,6 +245,7 @@ fn port_code(error: &PortError) -> ErrorCode {
     match error {
         PortError::Refused { .. }
         | PortError::IfaceIdForeign { .. }
+        | PortError::OvnPortTaken { .. }
         | PortError::Transact {
             source: TransactError::Operation { .. } | TransactError::Commit { .. },
             ..

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::lines::sandbox_line;
 use super::removal::remove;
-use super::{Call, Error, Handles, READY_DEADLINE};
+use super::{Call, Error, Handles, READY_DEADLINE, ovs_cni};
 use crate::config::usual::{DROP_IN, DROP_IN_NETWORK};
 use crate::observe::{Repair, Trace};
 use crate::plan::{AttachmentKey, ids};
@@ -59,6 +59,9 @@ async fn sweep(
         tracing::info!(attachment = %key, "removed: the runtime no longer lists it");
         node.metrics.repaired(Repair::Unlisted, 1);
         errors.extend(remove(node, &key).await.err());
+    }
+    if ovs_cni::is_for(call) {
+        errors.extend(ovs_cni::remove_stale(node).await.err());
     }
     let qos = node.ports.remove_unused_qos().await;
     errors.extend(qos.err().map(Error::from));

@@ -21,6 +21,7 @@ mod links;
 mod metadata;
 mod notice;
 mod on_bridge;
+mod ovs_cni;
 mod planned;
 mod queue;
 mod reading;
@@ -53,7 +54,7 @@ pub use holders::LastHolders;
 pub use lines::Lines;
 pub(crate) use links::{is_made_in, is_ours, link_names, namespace_of, pod_ends};
 pub(crate) use ready::await_ready;
-pub(crate) use removal::{remove, remove_by};
+pub(crate) use removal::{detach, remove, remove_by};
 pub(crate) use status::Health;
 pub(crate) use turns::Place;
 pub use turns::{Cancel, Reason};
@@ -77,7 +78,10 @@ pub struct Agent {
     /// Reports failures to pods' owners; None without an API server.
     events: Option<Events>,
     started: SystemTime,
-    operations: AtomicUsize,
+    /// ADDs, CHECKs and GCs in progress.
+    limited: AtomicUsize,
+    /// The other operations in progress.
+    others: AtomicUsize,
 }
 
 /// The plugin's output.
@@ -98,7 +102,8 @@ impl Agent {
             mtu_file,
             events,
             started: SystemTime::now(),
-            operations: AtomicUsize::new(0),
+            limited: AtomicUsize::new(0),
+            others: AtomicUsize::new(0),
         }
     }
 
@@ -107,7 +112,15 @@ impl Agent {
         let mut trace = Trace::start();
         let call = match Call::parse(&body) {
             Ok(call) => call,
-            Err(Refused { version, error }) => {
+            Err(Refused { is_moot: true, .. }) => {
+                let outcome = Outcome::Ok("ok");
+                self.record(trace.end(Command::Del.as_str(), Subject::default(), outcome));
+                return Reply {
+                    answer: Ok(String::new()),
+                    stderr: String::new(),
+                };
+            }
+            Err(Refused { version, error, .. }) => {
                 let outcome = Outcome::Failed {
                     code: error.code.0,
                     msg: error.to_string(),
@@ -161,24 +174,30 @@ impl Agent {
         cancel: &Arc<Cancel>,
         trace: &mut Trace,
     ) -> Result<String, Error> {
-        let _admitted = self.admit()?;
+        let _admitted = self.admit(call.verb)?;
         let node = &*self.node;
         match call.verb {
             Command::Add => return add::add(node, call, cancel, trace).await,
             Command::Del => del::del(node, call, trace).await?,
             Command::Check => check::check(node, call, trace).await?,
             Command::Gc => gc::gc(node, call, trace).await?,
-            Command::Status => status::status(node, call).await?,
+            Command::Status => status::status(node, call, cancel).await?,
             // The plugin answers it by itself; other clients get the same answer.
             Command::Version => return Ok(version_json()),
         }
         Ok(String::new())
     }
 
-    fn admit(&self) -> Result<Admitted<'_>, Error> {
+    /// DEL and STATUS have as many places of their own: pods must end, and the node must not become
+    /// NotReady, however many ADDs wait.
+    fn admit(&self, verb: Command) -> Result<Admitted<'_>, Error> {
         let limit = self.node.live.borrow().max_operations;
-        let admitted = Admitted(&self.operations);
-        if self.operations.fetch_add(1, Ordering::Relaxed) >= limit {
+        let operations = match verb {
+            Command::Add | Command::Check | Command::Gc => &self.limited,
+            Command::Del | Command::Status | Command::Version => &self.others,
+        };
+        let admitted = Admitted(operations);
+        if operations.fetch_add(1, Ordering::Relaxed) >= limit {
             return Err(Error::Busy { limit });
         }
         Ok(admitted)
@@ -186,7 +205,7 @@ impl Agent {
 
     /// Number of operations in progress.
     pub fn under_way(&self) -> usize {
-        self.operations.load(Ordering::Relaxed)
+        self.limited.load(Ordering::Relaxed) + self.others.load(Ordering::Relaxed)
     }
 
     /// The answer to `GET /metrics`.

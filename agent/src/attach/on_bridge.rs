@@ -57,6 +57,12 @@ impl OnBridge {
             return of_ovn(own, asked, ovn_port, mac).map(Some);
         }
         let is_elsewhere = bridge != own;
+        if let Some(ovn_port) = ovn_port.filter(|_| !is_elsewhere) {
+            return Err(refused(format!(
+                "args.cni.ovnPort: {ovn_port} is not served on bridge {own}: this node has no OVN \
+                 (it is in plain mode)"
+            )));
+        }
         if is_elsewhere && conf.port_security == Some(true) {
             return Err(refused(format!(
                 "portSecurity: true is not served on bridge {bridge}, only on the node's own \
@@ -77,6 +83,11 @@ impl OnBridge {
     /// The bridge, if it is not the node's own.
     pub(super) fn other_bridge(&self) -> Option<&str> {
         self.switch_port.bridge.as_deref()
+    }
+
+    /// The logical port that is chosen.
+    pub(super) fn logical_port(&self) -> Option<&str> {
+        self.logical_port.as_deref()
     }
 
     /// Sets what the port and its MTU depend on.

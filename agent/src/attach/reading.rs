@@ -1,7 +1,5 @@
 //! The numbers on the metrics page that are read when it is fetched.
 
-use std::sync::atomic::Ordering;
-
 use podwire_cni::spool::Spool;
 
 use super::status::readiness;
@@ -16,7 +14,7 @@ pub(super) async fn metrics_page(agent: &Agent) -> String {
     let reading = Reading {
         started: agent.started,
         ready: readiness(node).await.is_ok(),
-        operations: agent.operations.load(Ordering::Relaxed),
+        operations: agent.under_way(),
         ovsdb_synced,
         ovsdb,
         ports: node.ports.states(),

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use super::links::{link_names, remove_by_pod_ends, remove_link, remove_links};
-use super::{Call, Error, Handles, READY_DEADLINE};
+use super::{Call, Error, Handles, READY_DEADLINE, ovs_cni};
 use crate::fault::fault_point;
 use crate::ipam::Owner;
 use crate::journal::{self, Entry, State};
@@ -32,6 +32,27 @@ pub(crate) async fn remove_by(
     let mut removal = Removal::detach(node, key).await;
     removal.release_delegated(del).await;
     removal.close().await
+}
+
+/// Removes an attachment's rows, links and addresses, and returns whether that is all: if an IPAM
+/// plugin gave it addresses, [`remove_by`] has still to follow. The intent log keeps it until then.
+///
+/// # Errors
+/// Every step that failed.
+pub(crate) async fn detach(
+    node: &Handles,
+    key: &AttachmentKey,
+    del: Option<&Call>,
+) -> Result<bool, Error> {
+    let removal = Removal::detach(node, key).await;
+    let noted = removal
+        .entry
+        .as_ref()
+        .is_some_and(|it| it.ipam_del.is_some());
+    if noted || del.is_some_and(|del| del.conf.ipam.is_some()) {
+        return Ok(false);
+    }
+    removal.close().await.map(|()| true)
 }
 
 /// Removes an attachment's rows.
@@ -173,6 +194,14 @@ impl<'a> Removal<'a> {
         self.note(removed);
         for record in &records {
             let removed = remove_link(self.node, &record.name).await;
+            self.note(removed);
+        }
+    }
+
+    /// Removes the port that ovs-cni created, which only the call can identify.
+    pub(super) async fn detach_ovs_cni(&mut self, call: &Call) {
+        if ovs_cni::is_for(call) {
+            let removed = ovs_cni::remove_port(self.node, call).await;
             self.note(removed);
         }
     }

@@ -1,5 +1,7 @@
 //! The rows of an ADD, and the older sandboxes of the same pod whose rows they replace.
 
+use std::time::Duration;
+
 use podwire_netns::HostEnd;
 
 use super::Error;
@@ -33,18 +35,27 @@ impl Add<'_> {
             })
             .collect();
         undo.push(Done::Rows);
-        let added = self.node.ports.add(&new, self.deadline.at()).await?;
-        undo.replaced = added.replaced;
+        let adding = self
+            .node
+            .ports
+            .add(&new, self.deadline.at(), &mut undo.replaced);
+        let ports = adding.await?;
         fault_point!("add-rows");
-        Ok(added.ports)
+        Ok(ports)
     }
 
     /// Restores the ports of older sandboxes that still have a link, because this ADD does not
-    /// replace them after all.
+    /// replace them after all. What the database executes later is looked after then (see
+    /// `reconcile`).
     pub(super) async fn put_back(&self, replaced: Vec<PortRecord>) {
+        if self.node.ports.synced(Duration::ZERO).await.is_err() {
+            return;
+        }
         for record in replaced {
             let Some(key) = &record.key else { continue };
-            if self.has_no_link(&record.name).await {
+            let rows = self.node.ports.find(key);
+            let is_there = rows.iter().any(|row| row.interface == record.interface);
+            if is_there || self.has_no_link(&record.name).await {
                 continue;
             }
             match self.node.ports.put_back(&record).await {

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use super::on_bridge::OnBridge;
-use super::{Call, Error, Handles, READY_DEADLINE};
+use super::{Call, Cancel, Error, Handles, READY_DEADLINE};
 use crate::config::{Mode, Wait};
 use crate::journal;
 use crate::ports::{BridgeMaker, ControllerError, PortError};
@@ -14,8 +14,12 @@ use crate::ports::{BridgeMaker, ControllerError, PortError};
 /// 0.5 s.
 const ANSWER_DEADLINE: Duration = Duration::from_millis(500);
 
-/// Answers STATUS.
-pub(super) async fn status(node: &Handles, call: &Call) -> Result<(), Error> {
+/// Time limit of an IPAM plugin's STATUS. With what precedes it, STATUS ends before the CNI plugin
+/// gives up (15 s), so that its error names the IPAM plugin.
+const IPAM_DEADLINE: Duration = Duration::from_secs(5);
+
+/// Answers STATUS, unless nobody waits for it any more.
+pub(super) async fn status(node: &Handles, call: &Call, cancel: &Cancel) -> Result<(), Error> {
     // An agent that has just started is not ready yet; an ADD waits for that too. If it never
     // becomes ready, the reasons below tell why. kubelet makes the node NotReady at once.
     let _ = tokio::join!(
@@ -40,8 +44,12 @@ pub(super) async fn status(node: &Handles, call: &Call) -> Result<(), Error> {
     } else {
         health.confirm()?;
     }
-    if let Some(plugin) = call.delegate(node)? {
-        plugin.status().await?;
+    if let Some(mut plugin) = call.delegate(node)? {
+        plugin.call.timeout = IPAM_DEADLINE;
+        tokio::select! {
+            answer = plugin.status() => drop(answer?),
+            reason = cancel.cancelled() => return Err(reason.into()),
+        }
     }
     Ok(())
 }

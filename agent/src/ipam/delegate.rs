@@ -16,7 +16,7 @@ mod remarks;
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use podwire_cni::env::Invocation;
 use podwire_cni::spec::{CniResult, Command, ErrorCode, ResultError, SpecError};
@@ -143,15 +143,19 @@ impl<'a> Delegate<'a> {
     }
 
     /// STATUS: whether the plugin would serve an ADD. A plugin that does not know the verb is asked
-    /// for its versions instead, because an ADD in a version that it lacks is sure to fail.
+    /// for its versions instead, because an ADD in a version that it lacks is sure to fail. The
+    /// time limit is that of both.
     ///
     /// # Errors
     /// [`DelegateError`].
     pub async fn status(&self) -> Result<Answer, DelegateError> {
+        let started = Instant::now();
         match self.run(Command::Status).await {
             Ok(_) => Ok(Answer::Served),
             Err(DelegateError::Refused { error, .. }) if is_unknown_verb(&error) => {
-                self.confirm_version().await?;
+                let mut rest = self.clone();
+                rest.call.timeout = self.call.timeout.saturating_sub(started.elapsed());
+                rest.confirm_version().await?;
                 Ok(Answer::NotServed)
             }
             Err(error) => Err(error),

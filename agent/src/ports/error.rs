@@ -58,6 +58,14 @@ pub enum PortError {
         /// The pod that has it.
         holder: String,
     },
+    /// The logical port that was asked for is another's.
+    #[error("ovnPort {iface_id} is taken: it is the iface-id of {holder}'s port")]
+    OvnPortTaken {
+        /// The logical port.
+        iface_id: String,
+        /// The pod or port that has it.
+        holder: String,
+    },
     /// A transaction failed.
     #[error("{step} {port}: {source}")]
     Transact {

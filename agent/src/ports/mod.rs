@@ -12,6 +12,7 @@ mod conntrack;
 mod error;
 mod ovn;
 mod ovn_kubernetes;
+mod ovs_cni;
 mod record;
 mod restore;
 mod southbound;
@@ -37,6 +38,7 @@ pub use bridge_ports::{BridgePorts, SecuredPort, Touched};
 pub use bridges::{ATTACH, BridgeClaims, MappingFault, Unmapped, mapping_faults};
 pub use error::{BridgeMaker, PortError};
 pub use ovn::{ControllerError, Diagnosis};
+pub use ovs_cni::OvsCniPort;
 pub use record::{PortRecord, addresses, own_addresses};
 pub use restore::Epoch;
 pub use state::PortState;
@@ -86,15 +88,6 @@ pub struct AddedPort {
     pub iface_id: String,
     /// The pod's uid, to which the logical port may be bound.
     pub iface_id_ver: Option<String>,
-}
-
-/// Ports that were created.
-#[derive(Debug)]
-pub struct Added {
-    /// In the order of the request.
-    pub ports: Vec<AddedPort>,
-    /// Ports of older sandboxes, or leftovers, that had the same iface-id and were removed.
-    pub replaced: Vec<PortRecord>,
 }
 
 impl Ports {
@@ -230,38 +223,43 @@ impl Ports {
         self.client.read(PortRecord::ours)
     }
 
-    /// Creates ports, by `deadline`. The same transaction removes older rows with the port's
-    /// iface-id.
+    /// Creates ports, by `deadline`, and returns them in the order of the request. The same
+    /// transaction removes older rows with the port's iface-id: those of older sandboxes, and
+    /// leftovers. They are added to `replaced`, after an error too.
     ///
     /// # Errors
     /// The bridge is gone, the database refused, or did not answer; in the last case the rows may
     /// exist.
-    pub async fn add(&self, new: &[NewPort<'_>], deadline: Instant) -> Result<Added, PortError> {
+    pub async fn add(
+        &self,
+        new: &[NewPort<'_>],
+        deadline: Instant,
+        replaced: &mut Vec<PortRecord>,
+    ) -> Result<Vec<AddedPort>, PortError> {
         self.refuse_foreign_ids(new)?;
         // Handed over together, they go in one request. Each is waited for, because an unanswered
         // one may still commit.
         let outcomes = join_all(new.iter().map(|port| self.add_one(port, deadline))).await;
         let mut ports = Vec::with_capacity(new.len());
-        let mut replaced: Vec<PortRecord> = Vec::new();
-        for outcome in outcomes {
-            let (port, stale) = outcome?;
-            ports.extend(port);
+        for (port, stale) in outcomes {
+            ports.push(port);
             let is_new =
                 |it: &PortRecord| !replaced.iter().any(|other| other.interface == it.interface);
             let stale: Vec<PortRecord> = stale.into_iter().filter(is_new).collect();
             replaced.extend(stale);
         }
-        Ok(Added { ports, replaced })
+        let ports: Vec<Option<AddedPort>> = ports.into_iter().collect::<Result<_, _>>()?;
+        Ok(ports.into_iter().flatten().collect())
     }
 
     /// Creates one port on the present bridge. If the bridge was re-created since the replica saw
     /// it, the database refuses the whole transaction; it is then sent again, based on the
-    /// replica's next state.
+    /// replica's next state. Returns what the last transaction removes as well.
     async fn add_one(
         &self,
         port: &NewPort<'_>,
         deadline: Instant,
-    ) -> Result<(Option<AddedPort>, Vec<PortRecord>), PortError> {
+    ) -> (Result<Option<AddedPort>, PortError>, Vec<PortRecord>) {
         let switch_port = &port.plan.switch_port;
         let bridge = switch_port.bridge.as_deref().unwrap_or(&self.bridge);
         let mut versions = self.client.subscribe();
@@ -280,7 +278,9 @@ impl Ports {
                 port.plan.bandwidth.apply(&mut spec);
                 Some((vswitch::add_port(bridge, &spec, &rows_of(&stale)), stale))
             });
-            let (new, stale) = prepared.ok_or_else(|| self.no_bridge(bridge))?;
+            let Some((new, stale)) = prepared else {
+                return (Err(self.no_bridge(bridge)), Vec::new());
+            };
             let answered = deadline.min(Instant::now() + TRANSACTION_DEADLINE);
             let source = match self.client.transact(&new.transaction, answered).await {
                 Ok(outcome) => {
@@ -291,21 +291,24 @@ impl Ports {
                         iface_id: port.plan.iface_id.clone(),
                         iface_id_ver: written.get(ids::IFACE_ID_VER).cloned(),
                     });
-                    return Ok((added, stale));
+                    return (Ok(added), stale);
                 }
                 Err(source) => source,
             };
             // The update that the replica lacked is on its way.
             let changed = tokio::time::timeout_at(deadline, versions.changed());
             if !source.is_dangling_reference() || !matches!(changed.await, Ok(Ok(()))) {
-                return Err(PortError::Transact {
+                let error = PortError::Transact {
                     step: "add port",
                     port: port.host_name.to_owned(),
                     source,
-                });
+                };
+                return (Err(error), stale);
             }
-            self.ready_on(bridge, deadline.saturating_duration_since(Instant::now()))
-                .await?;
+            let left = deadline.saturating_duration_since(Instant::now());
+            if let Err(error) = self.ready_on(bridge, left).await {
+                return (Err(error), Vec::new());
+            }
         }
     }
 
@@ -331,9 +334,11 @@ impl Ports {
                 let foreign =
                     bearers.find_map(|it| Some(PortRecord::read(db, it)).filter(is_foreign));
                 if let Some(foreign) = foreign {
-                    return Err(PortError::IfaceIdForeign {
-                        iface_id: port.plan.iface_id.clone(),
-                        holder: foreign.pod.unwrap_or(foreign.name),
+                    let iface_id = port.plan.iface_id.clone();
+                    let holder = foreign.pod.unwrap_or(foreign.name);
+                    return Err(match port.plan.has_chosen_id {
+                        true => PortError::OvnPortTaken { iface_id, holder },
+                        false => PortError::IfaceIdForeign { iface_id, holder },
                     });
                 }
             }

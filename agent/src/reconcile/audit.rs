@@ -47,17 +47,22 @@ pub async fn audit(
     let mut audits = Vec::new();
     for key in node.attachments() {
         let records = node.ports.find(&key);
-        let entry = node.journal.find(&key)?;
-        let noted = entry.as_ref().map(|(_, entry)| entry);
+        let found = node.journal.find(&key);
+        let noted = found.as_ref().ok().and_then(Option::as_ref);
+        let noted = noted.map(|(_, entry)| entry);
         let pod = pod_of(&records, noted);
         if !wanted(pod.as_deref()) {
             continue;
         }
         let busy = node.lines.is_busy(&key);
         let netns = netns_of(&records, noted);
-        let differences = match busy {
-            true => Vec::new(),
-            false => differences(node, &key, &records, entry, netns.as_deref()).await?,
+        let differences = match found {
+            _ if busy => Vec::new(),
+            Ok(entry) => differences(node, &key, &records, entry, netns.as_deref()).await?,
+            Err(error) => vec![Difference::new(
+                Fault::RecordUnreadable,
+                format!("its record can't be read: {error}"),
+            )],
         };
         audits.push(Audit {
             key,

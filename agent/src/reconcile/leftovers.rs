@@ -41,7 +41,7 @@ pub async fn leftovers(node: &Handles) -> Result<Vec<Leftover>, Error> {
     let mut found = Vec::new();
     for key in node.attachments() {
         if !node.lines.is_busy(&key) {
-            found.extend(leftover(node, &key).await?);
+            found.extend(examined(node, &key).await?);
         }
     }
     Ok(found)
@@ -54,6 +54,10 @@ pub async fn leftovers(node: &Handles) -> Result<Vec<Leftover>, Error> {
 pub async fn remove_leftovers(node: &Handles) -> Result<Vec<Leftover>, Error> {
     let mut removed = Vec::new();
     for candidate in leftovers(node).await? {
+        if candidate.problem.is_some() {
+            removed.push(candidate);
+            continue;
+        }
         let key = &candidate.key;
         let place = node.lines.join_del(key);
         place.turn().await;
@@ -69,6 +73,24 @@ pub async fn remove_leftovers(node: &Handles) -> Result<Vec<Leftover>, Error> {
         removed.push(leftover);
     }
     Ok(removed)
+}
+
+/// Like [`leftover`]; an attachment whose record can't be read is listed with that.
+async fn examined(node: &Handles, key: &AttachmentKey) -> Result<Option<Leftover>, Error> {
+    match leftover(node, key).await {
+        Err(Error::Journal(error)) => {
+            let records = node.ports.find(key);
+            Ok(Some(Leftover {
+                key: key.clone(),
+                pod: pod_of(&records, None),
+                ports: records.into_iter().map(|record| record.name).collect(),
+                reason: "whether it is left over is not known".to_owned(),
+                removed: false,
+                problem: Some(format!("its record can't be read: {error}")),
+            }))
+        }
+        found => found,
+    }
 }
 
 /// The attachment, if it can be removed.

@@ -103,14 +103,22 @@ pub async fn keep_ports(node: Arc<Handles>) {
                 touched.extend(now.map(|key| (key, Row::There)));
             }
         }
-        // Without the bridge all ports are gone; they come back with it (see `restore`).
+        // Without the bridge all its ports are gone; they come back with it (see `restore`).
         if node.ports.is_netdev(&node.config.bridge).is_none() {
-            continue;
+            touched.retain(|(key, _)| is_elsewhere(&node, key));
         }
         for (key, row) in touched {
             tokio::spawn(check_port(Arc::clone(&node), key, row));
         }
     }
+}
+
+/// Whether an attachment has its ports on another bridge than the node's own.
+fn is_elsewhere(node: &Handles, key: &AttachmentKey) -> bool {
+    let entry = node.journal.find(key).ok().flatten();
+    let ports = entry.iter().flat_map(|(_, entry)| &entry.ports);
+    let mut bridges = ports.map(|port| port.external_ids.get(ids::BRIDGE));
+    entry.is_some() && bridges.all(|bridge| bridge.is_some())
 }
 
 async fn check_port(node: Arc<Handles>, key: AttachmentKey, row: Row) {

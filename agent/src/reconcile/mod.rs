@@ -4,9 +4,9 @@
 //! At start, before the first ADD is served: the bridge is created if it is missing and podwire's,
 //! operations that the last agent left in progress are undone, the DELs in the spool are executed,
 //! rows with neither link nor record are removed, ports that the database has lost are restored,
-//! and the addresses of live ones are claimed. After every reconnect, and after the bridge was
-//! re-created: the bridge, what was removed while the database was unreachable, and the lost ports
-//! again.
+//! and the addresses of live ones are claimed. The DELs of IPAM plugins follow. After every
+//! reconnect, and after the bridge was re-created: the bridge, what was removed while the database
+//! was unreachable, and the lost ports again.
 
 mod abandoned;
 mod audit;
@@ -20,6 +20,7 @@ mod recover;
 mod reload;
 mod spool;
 mod stale;
+mod unfinished;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -35,12 +36,13 @@ pub use place::{PlaceError, confirm_place};
 pub use reload::Configuration;
 pub use spool::keep_spool;
 
+use unfinished::Unfinished;
+
 use crate::attach::Handles;
 use crate::config::Mode;
 use crate::ipam::Owner;
 use crate::ipam::pool::PoolError;
 use crate::journal::State;
-use crate::observe::Repair;
 use crate::plan::AttachmentKey;
 use crate::ports::own_addresses;
 
@@ -51,6 +53,7 @@ const LOCAL_PORT_DEADLINE: Duration = Duration::from_secs(10);
 /// Runs until the agent ends; the node is settled once the cleanup at start has finished.
 pub async fn run(node: Arc<Handles>) {
     let mut versions = node.ports.subscribe();
+    let unfinished = Unfinished::new(Arc::clone(&node));
     loop {
         node.ports.wait_synced().await;
         let epoch = node.ports.epoch(&versions);
@@ -59,7 +62,7 @@ pub async fn run(node: Arc<Handles>) {
         if node.config.ovn.mode == Mode::Plain {
             make_bridge(&node).await;
         }
-        finish_interrupted(&node).await;
+        let due = unfinished.begin().await;
         if !node.is_settled() {
             spool::carry_out_all(&node).await;
             stale::remove(&node).await;
@@ -75,6 +78,7 @@ pub async fn run(node: Arc<Handles>) {
             node.settled.send_replace(true);
             tracing::info!(ports = node.ports.all().len(), "ready");
         }
+        unfinished.finish(due);
         node.ports.wait_other_epoch(&mut versions, &epoch).await;
     }
 }
@@ -83,42 +87,6 @@ async fn make_bridge(node: &Handles) {
     let wanted = bridge::wanted(node).await;
     if let Err(error) = node.ports.ensure_bridge(&wanted).await {
         tracing::error!(%error, bridge = node.config.bridge, "the bridge can't be created");
-    }
-}
-
-/// Finishes what the intent log records as begun, or as removed without the database. The runtime
-/// got no answer, or one that it is gone; in either case nothing may be left.
-async fn finish_interrupted(node: &Handles) {
-    let (entries, errors) = node.journal.entries();
-    for error in errors {
-        tracing::error!(
-            %error,
-            "an intent log entry can't be read; its attachment is left to DEL and GC"
-        );
-    }
-    for (state, entry) in entries {
-        // After the start, an ADD in this state is one that runs now.
-        let is_due = match state {
-            State::Adding => !node.is_settled(),
-            State::Live => false,
-            State::Deleting => true,
-        };
-        if !is_due {
-            continue;
-        }
-        tracing::info!(
-            attachment = %entry.key,
-            state = state.name(),
-            "finishing interrupted operations"
-        );
-        let repair = match state {
-            State::Adding => Repair::InterruptedAdd,
-            State::Live | State::Deleting => Repair::InterruptedDel,
-        };
-        match recover::finish(node, &entry.key).await {
-            Ok(()) => node.metrics.repaired(repair, 1),
-            Err(error) => tracing::warn!(attachment = %entry.key, %error, "not finished"),
-        }
     }
 }
 

@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use super::leftovers::has_link;
 use crate::attach::{
-    Call, Error, Handles, Place, is_ours, namespace_of, pod_ends, remove, remove_by,
+    Call, Error, Handles, Place, detach, is_ours, namespace_of, pod_ends, remove, remove_by,
 };
 use crate::journal::{Entry, State};
 use crate::plan::{AttachmentKey, ids};
+use crate::ports::PortRecord;
 
 /// The result for an attachment whose port may have been lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,16 +31,15 @@ pub(super) enum Row {
     Gone,
 }
 
-/// Finishes what the intent log records as begun, or as removed without the database, if it is
-/// still so when its turn comes.
+/// Finishes a removal, if the intent log still has it when its turn comes.
 ///
 /// # Errors
 /// Every step that failed.
 pub(super) async fn finish(node: &Handles, key: &AttachmentKey) -> Result<(), Error> {
     let _place = quiet_turn(node, key).await;
     match node.journal.find(key)? {
-        Some((State::Live, _)) | None => Ok(()),
-        Some((State::Adding | State::Deleting, _)) => remove(node, key).await,
+        Some((State::Adding | State::Live, _)) | None => Ok(()),
+        Some((State::Deleting, _)) => remove(node, key).await,
     }
 }
 
@@ -130,23 +130,44 @@ async fn restore_in_turn(node: &Handles, entry: &Entry) -> Result<Restored, Erro
     if lost.is_empty() {
         return Ok(Restored::Untouched);
     }
-    let mut others = lost.iter().flat_map(|(_, port)| {
+    let others = lost.iter().flat_map(|(_, port)| {
         let id = |name: &str| port.external_ids.get(name);
         let bearers = id(ids::IFACE_ID).map(|iface_id| node.ports.with_iface_id(iface_id));
         let mut bearers = bearers.unwrap_or_default();
         bearers.retain(|it| it.external_ids.get(ids::BRIDGE) == id(ids::BRIDGE));
+        bearers.retain(|it| it.key.as_ref() != Some(&entry.key));
         bearers
     });
-    if others.any(|record| record.key.as_ref() != Some(&entry.key)) {
-        remove(node, &entry.key).await?;
-        return Ok(Restored::Stale);
+    let mut late = Vec::new();
+    for other in others {
+        if is_in_use(node, &other).await? {
+            remove(node, &entry.key).await?;
+            return Ok(Restored::Stale);
+        }
+        late.push(other);
     }
+    node.ports.remove(&late).await?;
     for (name, port) in lost {
         node.ports
             .restore(&name, &port.external_ids, port.bandwidth)
             .await?;
     }
     Ok(Restored::Again)
+}
+
+/// Whether a port with the iface-id of a lost one is another sandbox's, or another system's. That
+/// of an ADD that failed is not: ovsdb-server executed it late.
+async fn is_in_use(node: &Handles, record: &PortRecord) -> Result<bool, Error> {
+    let Some(key) = &record.key else {
+        return Ok(true);
+    };
+    match node.journal.find(key)? {
+        Some((State::Deleting, _)) => Ok(false),
+        noted => {
+            let entry = noted.as_ref().map(|(_, entry)| entry);
+            has_link(node, std::slice::from_ref(record), entry).await
+        }
+    }
 }
 
 /// Whether the pod still has its end of a pair.
@@ -164,11 +185,12 @@ async fn has_pod_end(node: &Handles, entry: &Entry) -> Result<bool, Error> {
 }
 
 /// Executes a DEL that was spooled at this time since boot, unless the attachment that it names is
-/// newer: with podman and cnitool, container ids are reused.
+/// newer: with podman and cnitool, container ids are reused. At start no IPAM plugin is waited for.
+/// Returns whether that is all.
 ///
 /// # Errors
 /// As those of a DEL.
-pub(super) async fn carry_out(node: &Handles, del: &Call, written: u64) -> Result<(), Error> {
+pub(super) async fn carry_out(node: &Handles, del: &Call, written: u64) -> Result<bool, Error> {
     let _place = quiet_turn(node, &del.key).await;
     match node.journal.find(&del.key) {
         Ok(Some((State::Adding | State::Live, entry))) if entry.since > written => {
@@ -176,15 +198,16 @@ pub(super) async fn carry_out(node: &Handles, del: &Call, written: u64) -> Resul
                 attachment = %del.key,
                 "a spooled DEL is older than the attachment: dropped"
             );
-            Ok(())
+            Ok(true)
         }
-        _ => remove_by(node, &del.key, Some(del)).await,
+        _ if !node.is_settled() => detach(node, &del.key, Some(del)).await,
+        _ => remove_by(node, &del.key, Some(del)).await.map(|()| true),
     }
 }
 
 /// A place in the sandbox's queue, when its turn has come. None at start: only DELs run then, which
 /// tolerate one another, and an ADD in that queue waits for the cleanup.
-async fn quiet_turn(node: &Handles, key: &AttachmentKey) -> Option<Place> {
+pub(super) async fn quiet_turn(node: &Handles, key: &AttachmentKey) -> Option<Place> {
     if !node.is_settled() {
         return None;
     }

@@ -1,25 +1,27 @@
-//! DELs that found no agent: executed at start before the first ADD is served, and later as they
-//! arrive.
+//! DELs that found no agent: executed at start before the first ADD is served, except for what IPAM
+//! plugins do, and later as they arrive.
 
 use std::sync::Arc;
 
+use futures_util::{StreamExt, stream};
 use podwire_cni::spec::Command;
 use podwire_cni::spool::{Name, Spool, SpoolError, Spooled};
 
 use podwire_daemon::files::FileEvents;
 
 use super::recover;
+use super::unfinished::AT_ONCE;
 use crate::attach::{Call, Handles};
 use crate::observe::Spooled as Outcome;
 
-/// Executes what waits in the spool, oldest first.
+/// Executes what waits in the spool, oldest first, a few at a time: an IPAM plugin may hang.
 pub(super) async fn carry_out_all(node: &Handles) {
     let waiting = Spool::open(&node.config.socket).and_then(|spool| Ok((spool.names()?, spool)));
     match waiting {
         Ok((names, spool)) => {
-            for name in names {
-                carry_out_one(node, &spool, &name).await;
-            }
+            let spool = &spool;
+            let each = async |name: Name| carry_out_one(node, spool, &name).await;
+            stream::iter(names).for_each_concurrent(AT_ONCE, each).await;
         }
         Err(error) => tracing::error!(%error, "the spool of DELs can't be read"),
     }
@@ -89,7 +91,9 @@ async fn carry_out_one(node: &Handles, spool: &Spool, name: &Name) {
     };
     tracing::info!(attachment = %call.key, "carrying out a DEL from the spool");
     match recover::carry_out(node, &call, spooled.written).await {
-        Ok(()) => {
+        // What an IPAM plugin has to do follows the start (see `keep_spool`).
+        Ok(false) => {}
+        Ok(true) => {
             node.metrics.spooled(Outcome::CarriedOut);
             if let Err(error) = spool.remove(name) {
                 tracing::error!(%error, "a DEL that was carried out stays in the spool");

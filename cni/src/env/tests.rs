@@ -262,6 +262,19 @@ fn names_longer_than_kubernetes_allows_are_refused_by_their_key() {
     }
 }
 
+#[test]
+fn a_del_of_a_name_that_no_attachment_can_have_has_nothing_to_delete() {
+    for ifname in ["a/b", "abcdefghijklmnop", ".."] {
+        let del = call(&[("CNI_COMMAND", "DEL"), ("CNI_IFNAME", ifname)]);
+        let ifname = ifname.to_owned();
+        assert_eq!(del, Err(EnvError::NothingToDelete { ifname }));
+    }
+    for verb in ["ADD", "CHECK"] {
+        let refused = refusal(&[("CNI_COMMAND", verb), ("CNI_IFNAME", "a/b")]);
+        assert!(refused.contains("is not an interface name"), "{refused}");
+    }
+}
+
 proptest! {
     /// What passes obeys the rules, whatever came in.
     #[test]

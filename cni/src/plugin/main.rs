@@ -130,10 +130,24 @@ fn call() -> Result<Reply, Failure> {
     let variables = env::VARIABLES
         .into_iter()
         .filter_map(|name| Some((name, std::env::var_os(name)?)));
-    let invocation = env::parse(variables).map_err(|error| Failure {
-        version: version_on_stdin(),
-        cause: error.into(),
-    })?;
+    let invocation = match env::parse(variables) {
+        Ok(invocation) => invocation,
+        Err(error) => {
+            // It is read whether or not it is needed: the runtime writes it.
+            let version = version_on_stdin();
+            return match error {
+                EnvError::NothingToDelete { .. } => Ok(Reply {
+                    served: true,
+                    body: Vec::new(),
+                    stderr: Vec::new(),
+                }),
+                error => Err(Failure {
+                    version,
+                    cause: error.into(),
+                }),
+            };
+        }
+    };
     if invocation.command == Command::Version {
         return Ok(Reply {
             served: true,

@@ -144,3 +144,36 @@ fn find_fix(value: &Value) -> Option<String> {
         _ => None,
     }
 }
+
+#[test]
+fn a_port_that_was_removed_by_hand_comes_back_though_the_nodes_own_bridge_is_missing() {
+    let node = with_bridges(&["br-int", "br1"]);
+    let options = AgentOptions::default().with("--mode ovn --wait ofport");
+    let _agent = Agent::launch(&node, &options).unwrap();
+    let (pod, _) = attached(&node, "web", &on("br1", json!({})));
+    let port = port_of(&node, &pod);
+    // In OVN mode it is ovn-controller that would make it again.
+    node.vsctl("del-br br-int");
+    node.vsctl(format!("--no-wait del-port br1 {port}"));
+    node.await_port(&pod.container, true);
+    node.await_ofport(&port).unwrap();
+    assert_eq!(bridge_of(&node, &pod), "br1");
+}
+
+#[test]
+fn check_names_a_port_number_that_is_not_the_requested_one() {
+    let node = with_bridges(&["br1"]);
+    let _agent = node.start_agent(&AgentOptions::default());
+    let conf = on("br1", json!({"ofport_request": 55}));
+    let (pod, result) = attached(&node, "web", &conf);
+    let checked = with_prev(&conf, &result);
+    pod.exec("CHECK", &checked).success();
+    let port = port_of(&node, &pod);
+    node.vsctl(format!("set interface {port} ofport_request=66"));
+    error(&pod.exec("CHECK", &checked), 103, &[&port, "66", "55"]);
+    let told = node.podwire("check -o json").stdout;
+    let told: Value = serde_json::from_str(&told).unwrap();
+    let fix = find_fix(&told).unwrap_or_else(|| panic!("no fix in {told}"));
+    node.run("sh", ["-c", &fix]);
+    pod.exec("CHECK", &checked).success();
+}

@@ -8,7 +8,7 @@ use std::net::IpAddr;
 
 use podwire_tests::frames::{self, Capture};
 use podwire_tests::ovn::{Central, OvnNode};
-use podwire_tests::{AgentOptions, PluginRun, Pod, TestNode, datapath, links, traffic};
+use podwire_tests::{Agent, AgentOptions, PluginRun, Pod, TestNode, datapath, links, traffic};
 use serde_json::{Value, json};
 
 /// The minimal configuration of a network on a bridge, with more members.
@@ -425,6 +425,15 @@ fn what_can_not_be_served_is_refused_by_its_name_and_leaves_nothing() {
                 "args": {"cni": {"ovnPort": "lp"}}}),
             7,
             vec!["bridge", "ovnPort"],
+        ),
+        // It would keep the pod of that name from starting.
+        (
+            on(
+                "br-int",
+                json!({"args": {"cni": {"ovnPort": "tests_other"}}}),
+            ),
+            7,
+            vec!["ovnPort", "tests_other", "br-int", "plain mode"],
         ),
     ] {
         error(&pod.exec("ADD", &conf), code, &words);

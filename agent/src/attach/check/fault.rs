@@ -12,6 +12,8 @@ pub enum Fault {
     DelUnfinished,
     /// The intent log has no entry.
     NoRecord,
+    /// The intent log's entry can't be read.
+    RecordUnreadable,
     /// The pod's network namespace is gone, or another's.
     NamespaceGone,
     /// Open vSwitch has no row for it.
@@ -26,6 +28,8 @@ pub enum Fault {
     PortError,
     /// The row has no ofport.
     NoOfport,
+    /// The port has another OpenFlow port number than the network configuration requests.
+    OtherOfport,
     /// OVN has not installed its flows.
     OvnNotInstalled,
     /// The pod has no such interface.
