@@ -248,10 +248,11 @@ async fn a_running_pod_keeps_its_port_and_its_places_while_a_group_of_its_can_t_
     let group = policy_group("default", "late", "uid-of-late");
     central.nbctl(format!("pg-add {group}"));
     let told = |events: &[Value]| {
-        let mut names = events.iter().map(|it| &it["involvedObject"]["name"]);
-        ["late", "web"]
+        let names = events
             .iter()
-            .all(|name| names.any(|it| it == name))
+            .map(|it| it["involvedObject"]["name"].as_str());
+        let names: Vec<_> = names.collect();
+        ["late", "web"].iter().all(|it| names.contains(&Some(it)))
     };
     server.apply(policy("late", "client"));
     server.await_events("conflicts", told);
