@@ -52,13 +52,20 @@ fn groups(steps: &[Step]) -> Vec<Vec<Step>> {
     groups
 }
 
-/// Whether a step would remove a bridge that has a NIC, or what takes that out of it at a boot.
-fn holds_nic(step: &Step, bridge: &str) -> bool {
-    match step {
-        Step::Remove(Item::Bridge(removed)) => removed.name == bridge,
-        Step::Remove(Item::File(file)) => file.path.ends_with(BOOT_FILE),
+/// Drops the steps that have failed, and removals of what has a NIC in it that could not be moved
+/// back: its bridge, and the file that takes it out of that at a boot.
+pub(crate) fn drop_failed(steps: &mut Vec<Step>, failures: &[Failure]) {
+    let holds = |failed: &Step, step: &Step| match (failed, step) {
+        (Step::Remove(Item::Uplink(uplink)), Step::Remove(Item::Bridge(bridge))) => {
+            bridge.name == uplink.bridge
+        }
+        (Step::Remove(Item::Uplink(_)), Step::Remove(Item::File(file))) => {
+            file.path.ends_with(BOOT_FILE)
+        }
         _ => false,
-    }
+    };
+    let failed = || failures.iter().flat_map(|it| &it.steps);
+    steps.retain(|step| !failed().any(|it| it == step || holds(it, step)));
 }
 
 /// Time limit of a transaction.
@@ -172,16 +179,12 @@ impl Machine {
     pub(crate) async fn apply(&mut self, steps: &[Step], actual: &Actual) -> Vec<Failure> {
         self.owned.clone_from(&actual.switch.owned);
         let mut failures = Vec::new();
-        let mut bridge = None;
-        for steps in groups(steps) {
-            let stays = |bridge: &String| steps.iter().any(|step| holds_nic(step, bridge));
-            if bridge.as_ref().is_some_and(stays) {
+        for mut steps in groups(steps) {
+            drop_failed(&mut steps, &failures);
+            if steps.is_empty() {
                 continue;
             }
             if let Err(error) = self.execute(&steps, actual).await {
-                if let [Step::Remove(Item::Uplink(uplink))] = &*steps {
-                    bridge = Some(uplink.bridge.clone());
-                }
                 failures.push(Failure { steps, error });
             }
         }

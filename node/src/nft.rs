@@ -125,8 +125,8 @@ pub(crate) async fn check(what: &'static str, script: &str) -> Result<(), NftErr
     nft(what, &["-c", "-f", "-"], script, false).await.map(drop)
 }
 
-/// Whether nft and the kernel have a hook for what a link sends (Linux 5.16). Only that they have is
-/// remembered: nft may have failed for another reason.
+/// Whether nft and the kernel have a hook for what a link sends (Linux 5.16). Only that they have
+/// one is remembered: nft may have failed for another reason.
 pub(crate) async fn has_egress() -> bool {
     static HAS: OnceCell<()> = OnceCell::const_new();
     let chain = "chain out {\ntype filter hook egress device \"lo\" priority 0;\n}";

@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 use tracing::warn;
 
-use crate::apply::{ApplyError, Counts, Failure, Machine, Moving};
+use crate::apply::{ApplyError, Counts, Failure, Machine, Moving, drop_failed};
 use crate::diff::{self, Finding, Step};
 use crate::events::{Changes, Events, Links};
 use crate::firewall::Table;
@@ -186,8 +186,8 @@ impl Reconciler {
         self.machine.moving.api = Some(api);
     }
 
-    /// The guard of the move with this deadline, once no other process is; again after an error, for
-    /// there may be no other guard.
+    /// The guard of the move with this deadline, once no other process is. It begins again after an
+    /// error: there may be no other guard.
     pub(crate) fn guard_move(&self, until: String) -> impl Future<Output = ()> + Send + 'static {
         let places = self.machine.moving.places.clone();
         async move {
@@ -309,7 +309,7 @@ impl Reconciler {
             refuse_conflicts(&snapshot.plan.conflicts, more)?;
             refuse_foreign(&snapshot.findings, more)?;
             let mut steps = diff::steps(&snapshot.findings);
-            steps.retain(|step| !failures.iter().any(|it| it.steps.contains(step)));
+            drop_failed(&mut steps, failures);
             if steps.is_empty() {
                 return Ok(snapshot);
             }

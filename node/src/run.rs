@@ -17,7 +17,7 @@ use tracing::{error, info, warn};
 
 use crate::Surroundings;
 use crate::announce::{self, Announced};
-use crate::apply::Failure;
+use crate::apply::{Failure, drop_failed};
 use crate::cluster::ApiNode;
 use crate::diff::{self, Finding, Step};
 use crate::events::Changes;
@@ -216,7 +216,7 @@ impl Daemon<'_> {
                 refuse_foreign(&snapshot.findings, false)?;
             }
             let mut steps = self.allowed(&snapshot.findings);
-            steps.retain(|step| !failures.iter().any(|it| it.steps.contains(step)));
+            drop_failed(&mut steps, &failures);
             if steps.is_empty() || round == MOST_ROUNDS {
                 let mut failed: Vec<String> = failures
                     .iter()

@@ -123,7 +123,8 @@ pub struct AgentArgs {
     /// in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 30)]
     pub add_timeout: u64,
-    /// Largest number of operations in progress; further requests get code 11, try again later
+    /// Largest number of ADDs, CHECKs and GCs in progress; further ones get code 11, try again
+    /// later. DELs and STATUSes have as many places of their own
     #[arg(long, value_name = "NUMBER", default_value_t = 256)]
     pub max_operations: usize,
     /// How long the agent waits for the runtime's DEL before it removes an attachment whose link

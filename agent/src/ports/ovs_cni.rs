@@ -1,4 +1,4 @@
-//! Ports that ovs-cni created. It marks their Port rows and no others: with itself as the owner, and
+//! Ports that ovs-cni created. It marks their Port rows and no others: with itself as owner, and
 //! with the pod's namespace and interface (pkg/ovsdb at 19262a0c).
 
 use podwire_netns::{Netns, NetnsError};

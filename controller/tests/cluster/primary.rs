@@ -271,7 +271,7 @@ async fn a_namespace_has_one_primary_network_by_its_label_and_a_pod_waits_for_th
     );
     // It stays while pods are on it.
     server.delete_object(OF_NAMESPACE, "shop", "blue");
-    await_event(&server, OF_NAMESPACE, "blue", "pods use it: shop/early");
+    await_event(&server, OF_NAMESPACE, "blue", "shop/early");
     // What a pod has is known by the rows; the label may be gone.
     server.apply(namespace("shop", &json!({})));
     controller.idle().await;

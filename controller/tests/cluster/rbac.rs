@@ -94,6 +94,7 @@ async fn the_roles_allow_what_the_controller_asks_for_and_nothing_else() {
         request,
     ));
     crate::tiered::apply_all(&server);
+    server.apply(namespace("default", "b"));
     server.apply(namespace("shop", "a"));
     let spec = layer2("10.1.0.0/24");
     server.apply(of_namespace("blue", &spec));

@@ -5,8 +5,8 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
-/// Writes a file so that after a loss of power it is there, whole, if this has returned. Its readers
-/// may be other users: systemd-networkd's is one.
+/// Writes a file so that after a loss of power it is there, whole, if this has returned. Its
+/// readers may be other users: systemd-networkd's is one.
 pub(super) fn write(path: &str, text: &str) -> io::Result<()> {
     let new = format!("{path}.new");
     let directory = Path::new(path).parent().unwrap_or(Path::new("/"));

@@ -61,9 +61,9 @@ pub(crate) fn boot_file() -> String {
     format!("/etc/systemd/system/{DATABASE_UNIT}.d/{BOOT_FILE}")
 }
 
-/// Takes the NIC out of the bridge after a boot, which has removed the record of its move; a restart
-/// of the database in the boot in which it was moved leaves it there. The text is the same in every
-/// boot: systemd goes by the one that it has read when the machine started.
+/// Takes the NIC out of the bridge after a boot, which has removed the record of its move; a
+/// restart of the database in the boot in which it was moved leaves it there. The text is the same
+/// in every boot: systemd goes by the one that it has read when the machine started.
 fn at_boot(nic: &str, record: &Path) -> String {
     format!(
         "{FILE_MARK}\n[Service]\nExecStartPost=-/bin/sh -c '[ -e {} ] || exec ovs-vsctl --no-wait \

@@ -66,6 +66,10 @@ fn what_only_a_new_sandbox_fixes() {
         ),
         ("no-record", "rm $A/*"),
         (
+            "record-unreadable",
+            "for f in $A/*.json; do echo '{' >$f; done",
+        ),
+        (
             "on-other-bridge",
             "P=$(ovs-vsctl get port $H _uuid); ovs-vsctl --may-exist add-br br-x -- set bridge \
              br-x datapath_type=netdev -- remove bridge br-int ports $P -- add bridge br-x ports \

@@ -318,6 +318,11 @@ fn the_node_role_takes_the_settings_of_every_set() {
         command.args(["node", "plan", "--ovsdb", "unix:/nonexistent/db.sock"]);
         command.args(["--node-subnet", &subnets.collect::<Vec<_>>().join(",")]);
         command.env_clear().envs(settings).stderr(Stdio::piped());
+        // Without its keys, which are files.
+        for key in ["PRIVATE_KEY", "CERTIFICATE", "CA_CERT"] {
+            command.env_remove(format!("PODWIRE_OVN_{key}"));
+        }
+        command.env("PODWIRE_OVN_REMOTE", "tcp:192.0.2.1:6642");
         runs.push((name, command.spawn().unwrap()));
     }
     assert!(runs.len() >= 5, "{runs:?}");

@@ -121,16 +121,16 @@ fn a_file_of_another_kind_or_size_is_refused() {
 }
 
 #[test]
-fn each_setting_of_the_shipped_example_is_read_as_it_stands_there() {
+fn every_setting_of_the_shipped_example_is_read_as_it_stands_there() {
     let example = include_str!("../../../../deploy/podwire.toml");
     let settings: Vec<_> = example
         .lines()
         .filter_map(|line| line.strip_prefix('#'))
         .filter(|line| line.starts_with(|first: char| first.is_ascii_lowercase()))
+        // Instead of the file with it.
+        .filter(|line| !line.starts_with("k8s-token ="))
         .collect();
     assert!(settings.len() > 30, "{settings:?}");
-    for setting in settings {
-        let loaded = Inputs::new().own(setting).load();
-        assert!(loaded.is_ok(), "{setting}: {:?}", loaded.err());
-    }
+    let loaded = Inputs::new().own(&settings.join("\n")).load();
+    assert!(loaded.is_ok(), "{:?}", loaded.err());
 }

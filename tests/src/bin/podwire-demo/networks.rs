@@ -105,7 +105,7 @@ fn story(
         })
     };
     ask("create shop/blue --subnets 10.1.0.0/24", true, "created")?;
-    ask("create shop/red --subnets 10.1.0.0/24", true, "created")?;
+    ask("create shop/red --subnets 10.9.0.0/24", true, "created")?;
     ask(
         "create shop/more --network shop-blue --subnets 10.2.0.0/24",
         false,
@@ -298,7 +298,8 @@ fn ask(central: &Central, server: &ApiServer, line: &str) -> Result<(bool, Strin
         .arg(format!("--nb-db={}", central.local_northbound()))
         .arg(format!("--sb-db={}", central.local_remote()))
         .arg("network")
-        .args(line.split(' '));
+        .args(line.split(' '))
+        .env("PODWIRE_LOG", "warn");
     let machine = central.machine().place();
     let finished = machine.run(|| process::finish(command, b"", ASK))?;
     Ok((
