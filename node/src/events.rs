@@ -366,7 +366,11 @@ mod tests {
         for _ in 0..50 {
             // Less than it collects what comes together.
             let waited = tokio::time::timeout(TOGETHER / 5, events.next());
-            assert!(waited.await.is_err());
+            // Where this thread was held up for as long as it collects.
+            if let Ok(changes) = waited.await {
+                assert!(changes.unwrap().kernel);
+                return;
+            }
         }
         let changes = tokio::time::timeout(Duration::from_secs(20), events.next());
         assert!(changes.await.unwrap().unwrap().kernel);

@@ -72,8 +72,8 @@ impl State {
         }
         plan.compare(key, &rows, (members.iter(), &gone), keeps)?;
         self.members.set(key, members);
-        // A group that is new, or was removed and is made anew. Those that are there are compared by
-        // the sweep, which leaves out what this controller has written itself.
+        // A group that is new, or was removed and is made anew. Those that are there are compared
+        // by the sweep, which leaves out what this controller has written itself.
         for row in rows.iter().filter(|row| row.table.members().is_some()) {
             if plan.inserts(row.table, &row.name) {
                 self.join_all(plan, row.table, row.name.as_str());
