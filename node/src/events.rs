@@ -361,7 +361,7 @@ mod tests {
         let config = ClientConfig::new(remote, "Open_vSwitch", Vec::new());
         let client = Client::start(config);
         let clients = std::iter::once(&client);
-        let mut events = Events::listen(clients, 0, &[file.clone()], None).unwrap();
+        let mut events = Events::listen(clients, 0, std::slice::from_ref(&file), None).unwrap();
         std::fs::remove_file(&file).unwrap();
         for _ in 0..50 {
             // Less than it collects what comes together.
