@@ -3,11 +3,12 @@
 use std::net::{IpAddr, SocketAddr};
 use std::thread;
 
-use podwire_tests::apiserver::{endpoints, pod, pod_on, service};
+use podwire_tests::apiserver::{ApiServer, endpoints, pod, pod_on, service};
+use podwire_tests::ovn::Central;
 use podwire_tests::{Pod, links, traffic};
 use serde_json::{Value, json};
 
-use crate::fixture::{Running, annotation, await_network, await_row, column, populated};
+use crate::fixture::{Running, annotation, await_network, await_row, column, populate};
 use crate::networks::{NETWORKS, await_event, definition};
 use crate::packets::Network;
 use crate::user_networks::{OF_NAMESPACE, is_made, of_namespace};
@@ -199,15 +200,17 @@ async fn pods_of_a_primary_network_reach_each_other_their_services_and_dns_and_n
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_namespace_has_one_primary_network_by_its_label_and_a_pod_waits_for_that() {
-    let (central, server, mut controller) = populated().await;
-    let annotated = |server: &podwire_tests::apiserver::ApiServer, namespace: &str, name: &str| {
+    let (central, server) = (Central::start(), ApiServer::start());
+    populate(&server);
+    // Then each pod's namespace is waited for.
+    server.apply(namespace("default", &json!({})));
+    let mut controller = Running::start(&central, &server, &[]);
+    controller.idle().await;
+    let annotated = |server: &ApiServer, namespace: &str, name: &str| {
         let object = server.object("Pod", namespace, name).unwrap();
         annotation(&object, NETWORKS)
     };
     let of_shop = |name: &str| pod("node-a", "shop", name, &format!("uid-of-{name}"), json!({}));
-    // Then each pod's namespace is waited for.
-    server.apply(namespace("default", &json!({})));
-    controller.idle().await;
     server.apply(labelled("shop"));
     server.apply(of_shop("early"));
     await_event(&server, "Pod", "early", "has the label");
