@@ -1,11 +1,22 @@
 //! The process itself.
 
 use std::io::{self, IsTerminal as _};
+use std::path::Path;
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
+
+/// Whether it runs in a pod: kubelet sets the variable in each container.
+pub fn is_in_pod() -> bool {
+    std::env::var_os("KUBERNETES_SERVICE_HOST").is_some()
+}
+
+/// Whether systemd is the machine's init, as far as this process sees (sd_booted(3)).
+pub fn sees_systemd() -> bool {
+    Path::new("/run/systemd/system").exists()
+}
 
 /// Raises the soft limit of open descriptors to the hard one.
 ///

@@ -1,7 +1,6 @@
 //! Executes steps. Before each one, its inverse is recorded in the journal or, for a row, in the
 //! same transaction that changes the row.
 
-mod files;
 mod uplink;
 
 use std::fmt;
@@ -20,6 +19,7 @@ use podwire_ovs::transact::{TransactError, Transaction};
 use tokio::time::Instant;
 
 use crate::diff::Step;
+use crate::files;
 use crate::firewalld::{Firewalld, Rule};
 use crate::flows::{self, FlowsError};
 use crate::guard::GuardError;
@@ -369,7 +369,7 @@ impl Machine {
     /// a loss of power, and be wrong without the file.
     fn write_file(&mut self, path: &str, text: &str) -> Result<(), ApplyError> {
         self.counts.files += 1;
-        files::write(path, text).map_err(in_file("write", path))
+        files::publish(Path::new(path), text.as_bytes()).map_err(in_file("write", path))
     }
 
     fn remove_file(&mut self, path: &str) -> Result<(), ApplyError> {

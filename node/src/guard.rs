@@ -9,6 +9,7 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
+use podwire_daemon::process::sees_systemd;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::Command;
 use tokio::time::timeout;
@@ -22,8 +23,6 @@ const ARMED_LIMIT: Duration = Duration::from_secs(20);
 pub(crate) const ARMED: &str = "armed";
 /// Its log, beside the record.
 const LOG: &str = "guard.log";
-/// Where systemd runs (sd_booted(3)).
-pub(crate) const SYSTEMD: &str = "/run/systemd/system";
 
 /// Why there is no guard.
 #[derive(Debug, thiserror::Error)]
@@ -47,7 +46,7 @@ pub(crate) async fn start(places: &Places, deadline: &Deadline) -> Result<(), Gu
     line.extend(["node", "guard", "--until", &deadline.until, "--run-dir"].map(Into::into));
     line.push(run.into());
     line.extend(["--ovsdb", &places.ovsdb.to_string()].map(Into::into));
-    match Path::new(SYSTEMD).exists() {
+    match sees_systemd() {
         true => as_unit(line).await,
         false => forked(line, places).await,
     }

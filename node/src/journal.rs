@@ -16,6 +16,7 @@ use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 use tracing::warn;
 
+use crate::files;
 use crate::firewall;
 use crate::items::Undo;
 use crate::moved::Moved;
@@ -155,7 +156,7 @@ impl Journal {
         let length = fs::metadata(&path).map_or(0, |file| file.len());
         if length != complete.len() as u64 {
             warn!("the role's record was removed or cut off, and is written again");
-            rewrite(&path, &complete)?;
+            files::replace(&path, complete.as_bytes()).map_err(failed("write", &path))?;
             for (name, digest) in self.tables.clone() {
                 self.record_table(name, Some(digest));
             }
@@ -228,7 +229,7 @@ impl Journal {
         self.undos.retain(|undo| matches!(undo, Undo::Replaced(_)));
         let path = self.file();
         let complete: String = self.undos.iter().map(Undo::line).collect();
-        rewrite(&path, &complete)
+        files::replace(&path, complete.as_bytes()).map_err(failed("write", &path))
     }
 
     /// Removes all entries, once they are undone.
@@ -247,18 +248,6 @@ impl Journal {
         self.writes += 1;
         Ok(())
     }
-}
-
-/// Replaces the file by another with this text: one that can't be written leaves the former.
-fn rewrite(path: &Path, text: &str) -> Result<(), JournalError> {
-    let new = path.with_extension("new");
-    let written = File::create(&new)
-        .and_then(|mut file| {
-            file.write_all(text.as_bytes())
-                .and_then(|()| file.sync_all())
-        })
-        .and_then(|()| fs::rename(&new, path));
-    written.map_err(failed("write", path))
 }
 
 /// If nothing was done, or all is undone, the directory is removed.

@@ -30,6 +30,7 @@ mod cluster;
 mod command;
 mod diff;
 mod events;
+mod files;
 mod firewall;
 mod firewalld;
 mod flows;

@@ -2,8 +2,9 @@
 
 use std::path::Path;
 
+use podwire_daemon::process::{is_in_pod, sees_systemd};
+
 use crate::GATEWAY;
-use crate::guard::SYSTEMD;
 use crate::network_manager::{self, StandIns};
 use crate::networkd;
 
@@ -92,10 +93,9 @@ impl Tells {
 }
 
 /// Why this process can't see what configures a NIC: it is in a pod, which nobody has given the
-/// machine's own directories. kubelet sets the variable.
+/// machine's own directories.
 pub(crate) fn hidden(nic: &str) -> Option<String> {
-    let in_pod = std::env::var_os("KUBERNETES_SERVICE_HOST").is_some();
-    (in_pod && !Path::new(SYSTEMD).exists()).then(|| {
+    (is_in_pod() && !sees_systemd()).then(|| {
         format!(
             "a container does not see which program configures {nic}: it is moved into {GATEWAY}, \
              and out of it, by `podwire node` on the machine itself"

@@ -21,6 +21,7 @@ use nix::time::ClockId;
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
+use crate::files;
 use crate::wire::hexed;
 
 /// A NIC and its bridge.
@@ -248,16 +249,10 @@ impl Moved {
     /// Writes it whole or not at all, and on disk.
     pub(crate) fn write(&self, directory: &Path) -> Result<(), MovedError> {
         let path = file(directory);
-        let new = path.with_extension("new");
         let text = serde_json::to_vec(self).map_err(io::Error::from);
         let written = text.and_then(|text| {
-            let parent = directory.join(DIRECTORY);
-            fs::create_dir_all(&parent)?;
-            let mut file = File::create(&new)?;
-            file.write_all(&text)?;
-            file.sync_all()?;
-            fs::rename(&new, &path)?;
-            File::open(parent)?.sync_all()
+            fs::create_dir_all(directory.join(DIRECTORY))?;
+            files::replace(&path, &text)
         });
         written.map_err(failed("write", &path))
     }

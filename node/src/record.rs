@@ -17,6 +17,8 @@ use prometheus_client::registry::Registry;
 use serde::{Deserialize, Serialize};
 use tracing::warn;
 
+use crate::files;
+
 /// The number of entries kept.
 const MOST: usize = 100;
 const RESTORED: &str = "restored";
@@ -165,11 +167,9 @@ impl Record {
 
     fn write(&self, name: &str, content: &impl Serialize) {
         let file = self.directory.join(name);
-        let fresh = file.with_extension("new");
         let written = serde_json::to_vec(content)
             .map_err(io::Error::from)
-            .and_then(|json| fs::write(&fresh, json))
-            .and_then(|()| fs::rename(&fresh, &file));
+            .and_then(|json| files::replace(&file, &json));
         if let Err(error) = written {
             warn!(%error, file = %file.display(), "the role's record can't be written");
         }

@@ -3,8 +3,8 @@
 
 use std::path::Path;
 
-/// Exists if systemd is the node's init (sd_booted(3)).
-const SYSTEMD: &str = "/run/systemd/system";
+use podwire_daemon::process::{is_in_pod, sees_systemd};
+
 /// The directories of units (systemd.unit(5)).
 const UNITS: [&str; 5] = [
     "/etc/systemd/system",
@@ -16,9 +16,9 @@ const UNITS: [&str; 5] = [
 
 /// The command that starts the agent.
 pub(in super::super) fn start_agent() -> String {
-    if is_systemd() && has_unit("podwire") {
+    if sees_systemd() && has_unit("podwire") {
         "systemctl start podwire".to_owned()
-    } else if is_in_cluster() {
+    } else if is_in_pod() {
         // kubelet starts the container again by itself; the log says why it ended.
         "kubectl -n podwire-system logs daemonset/podwire --previous".to_owned()
     } else {
@@ -31,7 +31,7 @@ pub(in super::super) fn replace_agent(pid: u32) -> String {
     let cgroup = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
     if cgroup.contains("kubepods") {
         format!("kill {pid}")
-    } else if is_systemd() && has_unit("podwire") {
+    } else if sees_systemd() && has_unit("podwire") {
         "systemctl restart podwire".to_owned()
     } else {
         format!("kill {pid}; podwire agent &")
@@ -44,7 +44,7 @@ pub(super) fn restart_agent(pid: u32, socket: &Path) -> String {
     if cgroup.contains("kubepods") {
         // kubelet restarts the container of its pod.
         format!("kill -KILL {pid}")
-    } else if is_systemd() && has_unit("podwire") {
+    } else if sees_systemd() && has_unit("podwire") {
         "systemctl restart podwire".to_owned()
     } else {
         // Its lock is released when the kernel has ended it.
@@ -67,7 +67,7 @@ pub(super) fn agent_log(pid: u32) -> String {
 
 /// Whether the node role is a unit of the service manager.
 pub(super) fn has_node_unit() -> bool {
-    is_systemd() && has_unit("podwire-node")
+    sees_systemd() && has_unit("podwire-node")
 }
 
 /// The command that shows the node role's log.
@@ -98,7 +98,7 @@ pub(super) fn restart_controller() -> String {
 fn restart(units: &[&str], pod: &str) -> String {
     let unit = units.iter().find(|unit| has_unit(unit));
     let by_unit = format!("systemctl restart {}", unit.unwrap_or(&units[0]));
-    if unit.is_some() || !is_in_cluster() {
+    if unit.is_some() || !is_in_pod() {
         return by_unit;
     }
     let node = std::env::var("PODWIRE_NODE_NAME").unwrap_or_else(|_| "$(hostname)".to_owned());
@@ -106,15 +106,6 @@ fn restart(units: &[&str], pod: &str) -> String {
         "{by_unit} # if it is a pod: kubectl -n podwire-system delete pod \
          -l app.kubernetes.io/name={pod} --field-selector spec.nodeName={node}"
     )
-}
-
-/// Whether this runs in a pod (kubelet sets the variable in each container).
-fn is_in_cluster() -> bool {
-    std::env::var_os("KUBERNETES_SERVICE_HOST").is_some()
-}
-
-fn is_systemd() -> bool {
-    Path::new(SYSTEMD).exists()
 }
 
 fn has_unit(name: &str) -> bool {
