@@ -82,36 +82,29 @@ demo-underlay: root ## two machines with spare NICs on a switch with VLANs: podw
 	@PODWIRE_BIN=$(CURDIR)/target/release/podwire target/debug/podwire-demo underlay
 
 .PHONY: demo-networks
+demo-networks: DEMO = networks
 demo-networks: root ## a pod on three networks, what podwire-controller network refuses, and a primary network that the default one does not reach
-	@.ci/packages $(DEMO_PACKAGES) $(OVN_PACKAGES)
-	@$(CARGO) build --release -p podwire-tools --bin podwire
-	@$(CARGO) build --release -p podwire-controller --bin podwire-controller
-	@$(MAKE) --no-print-directory plugin
-	@$(CARGO) build -p podwire-tests --bin podwire-demo
-	@PODWIRE_BIN=$(CURDIR)/target/release/podwire PODWIRE_CONTROLLER_BIN=$(CURDIR)/target/release/podwire-controller target/debug/podwire-demo networks
 
 .PHONY: demo-cluster
 demo-cluster: DEMO = cluster
 demo-cluster: root ## a cluster's network on podwire and OVN alone: controller, two nodes, pods, a service, the leader killed; with a real kube-apiserver after `make kubernetes`
-	@.ci/packages $(DEMO_PACKAGES) $(OVN_PACKAGES) nftables
-	@$(CARGO) build --release -p podwire-tools --bin podwire
-	@$(CARGO) build --release -p podwire-controller --bin podwire-controller
-	@$(MAKE) --no-print-directory plugin
-	@$(CARGO) build -p podwire-tests --bin podwire-demo
-	@PODWIRE_BIN=$(CURDIR)/target/release/podwire PODWIRE_CONTROLLER_BIN=$(CURDIR)/target/release/podwire-controller target/debug/podwire-demo $(DEMO)
 
 .PHONY: cluster
 cluster: root ## a network of one node with two pods, in namespaces, and a shell on that node to look around; it is removed when the shell ends
 	@$(MAKE) --no-print-directory demo-cluster DEMO=stay
 
 .PHONY: demo-policy
+demo-policy: DEMO = policy
 demo-policy: root ## network policies on two nodes: who reaches whom before and after, with the rule that decides each, by packets too; target/demo-policy.html
-	@.ci/packages $(DEMO_PACKAGES) $(OVN_PACKAGES)
+
+# Of these, with a controller.
+demo-networks demo-cluster demo-policy:
+	@.ci/packages $(DEMO_PACKAGES) $(OVN_PACKAGES) $(if $(filter demo-cluster,$@),nftables)
 	@$(CARGO) build --release -p podwire-tools --bin podwire
 	@$(CARGO) build --release -p podwire-controller --bin podwire-controller
 	@$(MAKE) --no-print-directory plugin
 	@$(CARGO) build -p podwire-tests --bin podwire-demo
-	@PODWIRE_BIN=$(CURDIR)/target/release/podwire PODWIRE_CONTROLLER_BIN=$(CURDIR)/target/release/podwire-controller target/debug/podwire-demo policy
+	@PODWIRE_BIN=$(CURDIR)/target/release/podwire PODWIRE_CONTROLLER_BIN=$(CURDIR)/target/release/podwire-controller target/debug/podwire-demo $(DEMO)
 
 # A foreign tool that can't be had (no network, another Debian) must not fail our own tests: what
 # needs it is left out by name, and the summary says so.

@@ -1,7 +1,7 @@
 //! `make demo-cluster`: a cluster's network on podwire and OVN alone. Two controllers, of which one
 //! leads; two nodes with `podwire node` and the agent; pods, a service, and the leader killed.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -11,9 +11,9 @@ use podwire_tests::{Agent, Failure, NodeRun, Pod, Step, agent_binary, controller
 use serde_json::json;
 
 use crate::api::Api;
-use crate::proof::{Proof, expect};
+use crate::proof::Proof;
 use crate::stage::{self, Stage};
-use crate::{kept_logs, machines, marks, nothing_left};
+use crate::{CENTRAL, kept_logs, machines, marks, nothing_left, nothing_left_on};
 
 const NODE_SUBNETS: &str = "k8s.ovn.org/node-subnets";
 const POD_NETWORKS: &str = "k8s.ovn.org/pod-networks";
@@ -21,8 +21,6 @@ const VIP: &str = "10.96.0.10";
 const NODE_PORT: u16 = 30010;
 /// The load balancer of the API server's own service.
 const OWN_SERVICE: &str = "Service_default/kubernetes_TCP_cluster";
-/// The central machine on the network of the machines; the outside of the cluster.
-const CENTRAL: IpAddr = IpAddr::V4(Ipv4Addr::new(172, 31, 0, 1));
 
 const SHELL: &str = "
 A network of one node is up, with two pods, tests/web and tests/db. This is a shell on that node:
@@ -384,12 +382,7 @@ fn leave(
                 };
                 northbound.wait(table, others, "==", &["_uuid"], json!([]))?;
             }
-            for node in nodes {
-                let left = node.leftovers();
-                expect(&node.name, "nothing left", left.is_empty(), || {
-                    left.to_string()
-                })?;
-            }
+            nothing_left_on(nodes)?;
             Ok((
                 (),
                 "but the router, the group and the switch that all nodes share".to_owned(),

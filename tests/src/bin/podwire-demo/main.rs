@@ -21,13 +21,15 @@ mod stage;
 mod table;
 mod underlay;
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 
+use podwire_tests::apiserver::{self, ApiServer};
+use podwire_tests::controller::Controller;
 use podwire_tests::ovn::{Central, OvnNode};
-use podwire_tests::{AgentOptions, Failure, Pod, Step, TestNode, conf, links, traffic};
+use podwire_tests::{Agent, AgentOptions, Failure, Pod, Step, TestNode, conf, links, traffic};
 use serde_json::{Value, json};
 
 use proof::{Proof, expect};
@@ -297,6 +299,64 @@ fn parsed(address: &str) -> Result<IpAddr, Failure> {
 }
 
 /// The machine of the central programs, and the nodes.
+/// The central machine on the network of the machines; the outside of the cluster.
+const CENTRAL: IpAddr = IpAddr::V4(Ipv4Addr::new(172, 31, 0, 1));
+
+/// A demo's story on two nodes of a cluster, and the proof that nothing of it is left. The story
+/// returns the network namespaces that it had.
+fn on_two_nodes(
+    stage: &Stage,
+    story: impl FnOnce(&Central, &ApiServer, &[OvnNode]) -> Result<Vec<u64>, ()>,
+) -> Result<(), Option<PathBuf>> {
+    let proof = stage.silent(Proof::start).map_err(|()| None)?;
+    let central = stage.step(
+        "central: OVN's databases, ovn-northd, a stand-in for the API",
+        || {
+            let central = Central::start();
+            let version = central.machine().run("ovn-northd", "--version");
+            let version = version.lines().next().unwrap_or_default().to_owned();
+            Ok((central, version))
+        },
+    );
+    let central = central.map_err(|()| None)?;
+    let server = ApiServer::start_at(central.machine().place(), CENTRAL);
+    let names = ["node-a", "node-b"].into_iter().zip(1..);
+    let nodes = names.map(|(name, number)| {
+        stage.step(&format!("{name}: Open vSwitch, ovn-controller"), || {
+            let node = central.node(name, number);
+            server.apply(apiserver::node(name, &node.tunnel_address()));
+            Ok((node, String::new()))
+        })
+    });
+    let nodes: Result<Vec<OvnNode>, ()> = nodes.collect();
+    let nodes = nodes.map_err(|()| kept_logs(&[central.machine()]))?;
+    let machines = machines(&central, &nodes);
+    let marks = marks(&machines);
+    let namespaces = story(&central, &server, &nodes).map_err(|()| kept_logs(&machines))?;
+    // Whatever the machines had ends with them; only then can it be proven.
+    drop(server);
+    drop(nodes);
+    drop(central);
+    nothing_left(stage, &proof, &marks, &namespaces)
+}
+
+/// The controller of such a cluster, and the nodes' agents.
+fn controller_and_agents<'node>(
+    stage: &Stage,
+    central: &Central,
+    server: &ApiServer,
+    nodes: &'node [OvnNode],
+) -> Result<(Controller, Vec<Agent<'node>>), ()> {
+    let controller = stage.step("podwire-controller leads", || {
+        let controller = Controller::start(central, server, "one", "");
+        controller.await_log("all rows are in sync");
+        Ok((controller, String::new()))
+    })?;
+    let options = OvnNode::agent_options();
+    let agents = nodes.iter().map(|node| node.start_agent(&options));
+    Ok((controller, agents.collect()))
+}
+
 fn machines<'all>(central: &'all Central, nodes: &'all [OvnNode]) -> Vec<&'all TestNode> {
     std::iter::once(central.machine())
         .chain(nodes.iter().map(|node| &**node))
@@ -322,6 +382,16 @@ fn nothing_left(
             proof.nothing_left(marks, namespaces)
         })
         .map_err(|()| None)
+}
+
+/// Whether the nodes have nothing of a pod any more.
+fn nothing_left_on(nodes: &[OvnNode]) -> Result<(), Failure> {
+    nodes.iter().try_for_each(|node| {
+        let left = node.leftovers();
+        expect(&node.name, "nothing left", left.is_empty(), || {
+            left.to_string()
+        })
+    })
 }
 
 fn kept_logs(nodes: &[&TestNode]) -> Option<PathBuf> {

@@ -1,23 +1,20 @@
 //! `make demo-networks`: a pod on three networks, the refusals of `podwire-controller network`, and
 //! a namespace with a primary network of its own, which the default network does not reach.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
 use podwire_tests::apiserver::{self, ApiServer};
-use podwire_tests::controller::Controller;
 use podwire_tests::ovn::{Central, OvnNode};
 use podwire_tests::{Failure, Pod, Step as _, conf, controller_binary, process, traffic};
 use serde_json::{Value, json};
 
-use crate::proof::{Proof, expect};
+use crate::proof::expect;
 use crate::stage::Stage;
-use crate::{kept_logs, machines, marks, nothing_left};
+use crate::{controller_and_agents, nothing_left_on, on_two_nodes};
 
-/// The central machine on the network of the machines.
-const CENTRAL: IpAddr = IpAddr::V4(Ipv4Addr::new(172, 31, 0, 1));
 const POD_NETWORKS: &str = "k8s.ovn.org/pod-networks";
 const ASKED: &str = "k8s.v1.cni.cncf.io/networks";
 const LABEL: &str = "k8s.ovn.org/primary-user-defined-network";
@@ -45,31 +42,9 @@ impl Wired<'_> {
 
 /// Runs the demo. A failure has been told already; what is left of it is the directory of its logs.
 pub(crate) fn run(stage: &Stage) -> Result<(), Option<PathBuf>> {
-    let proof = stage.silent(Proof::start).map_err(|()| None)?;
-    let central = stage.step(
-        "central: OVN's databases, ovn-northd, a stand-in for the API",
-        || Ok((Central::start(), String::new())),
-    );
-    let central = central.map_err(|()| None)?;
-    let server = ApiServer::start_at(central.machine().place(), CENTRAL);
-    let names = ["node-a", "node-b"].into_iter().zip(1..);
-    let nodes = names.map(|(name, number)| {
-        stage.step(&format!("{name}: Open vSwitch, ovn-controller"), || {
-            let node = central.node(name, number);
-            server.apply(apiserver::node(name, &node.tunnel_address()));
-            Ok((node, String::new()))
-        })
-    });
-    let nodes: Result<Vec<OvnNode>, ()> = nodes.collect();
-    let nodes = nodes.map_err(|()| kept_logs(&[central.machine()]))?;
-    let machines = machines(&central, &nodes);
-    let marks = marks(&machines);
-    let namespaces = story(stage, &central, &server, &nodes);
-    let namespaces = namespaces.map_err(|()| kept_logs(&machines))?;
-    drop(server);
-    drop(nodes);
-    drop(central);
-    nothing_left(stage, &proof, &marks, &namespaces)
+    on_two_nodes(stage, |central, server, nodes| {
+        story(stage, central, server, nodes)
+    })
 }
 
 fn story(
@@ -78,16 +53,7 @@ fn story(
     server: &ApiServer,
     nodes: &[OvnNode],
 ) -> Result<Vec<u64>, ()> {
-    let controller = stage.step("podwire-controller leads", || {
-        let controller = Controller::start(central, server, "one", "");
-        controller.await_log("all rows are in sync");
-        Ok((controller, String::new()))
-    })?;
-    let options = OvnNode::agent_options();
-    let agents: Vec<_> = nodes
-        .iter()
-        .map(|node| node.start_agent(&options))
-        .collect();
+    let (controller, agents) = controller_and_agents(stage, central, server, nodes)?;
     for (name, labels) in [("shop", json!({})), ("bank", json!({ LABEL: "" }))] {
         server.apply(json!({
             "apiVersion": "v1", "kind": "Namespace",
@@ -159,12 +125,7 @@ fn story(
                 pod.del().success();
                 server.delete(&pod.namespace, &pod.name);
             }
-            for node in nodes {
-                let left = node.leftovers();
-                expect(&node.name, "nothing left", left.is_empty(), || {
-                    left.to_string()
-                })?;
-            }
+            nothing_left_on(nodes)?;
             Ok(((), String::new()))
         },
     )?;

@@ -9,7 +9,7 @@ use podwire_tests::{Agent, Failure, Pod};
 use crate::picture::Block;
 use crate::proof::{Proof, expect};
 use crate::stage::{self, Stage};
-use crate::{kept_logs, machines, marks, nothing_left, table, talk};
+use crate::{kept_logs, machines, marks, nothing_left, nothing_left_on, table, talk};
 
 /// A pod that has been wired.
 struct Wired<'node> {
@@ -97,12 +97,7 @@ fn in_network(stage: &Stage, central: &Central, nodes: &[OvnNode]) -> Result<Vec
         })?;
     }
     stage.step("no link, no OVS row and no record of a pod is left", || {
-        for node in nodes {
-            let left = node.leftovers();
-            expect(&node.name, "nothing left", left.is_empty(), || {
-                left.to_string()
-            })?;
-        }
+        nothing_left_on(nodes)?;
         Ok(((), String::new()))
     })?;
     stage.step("the agents stop", || {

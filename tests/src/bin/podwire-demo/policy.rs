@@ -1,7 +1,7 @@
 //! `make demo-policy`: who reaches whom before and after network policies, with the rule that
 //! decides, by podwire-controller and ovn-trace, and by packets.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Mutex;
@@ -9,18 +9,15 @@ use std::thread;
 use std::time::Duration;
 
 use podwire_tests::apiserver::{self, ApiServer};
-use podwire_tests::controller::Controller;
 use podwire_tests::ovn::{Central, OvnNode};
 use podwire_tests::{Failure, Pod, Step as _, controller_binary, process};
 use serde_json::{Value, json};
 
-use crate::proof::{Proof, expect};
+use crate::proof::expect;
 use crate::reach::{Cell, Picture, page, text};
 use crate::stage::Stage;
-use crate::{kept_logs, machines, marks, nothing_left};
+use crate::{controller_and_agents, nothing_left_on, on_two_nodes};
 
-/// The central machine on the network of the machines.
-const CENTRAL: IpAddr = IpAddr::V4(Ipv4Addr::new(172, 31, 0, 1));
 const PORT: u16 = 8080;
 /// How long a connection may take; one that is dropped takes all of it.
 const CONNECT: Duration = Duration::from_secs(3);
@@ -44,41 +41,9 @@ struct Wired<'node> {
 
 /// Runs the demo. A failure has been told already; what is left of it is the directory of its logs.
 pub(crate) fn run(stage: &Stage) -> Result<(), Option<PathBuf>> {
-    let proof = stage.silent(Proof::start).map_err(|()| None)?;
-    let central = stage.step(
-        "central: OVN's databases, ovn-northd, a stand-in for the API",
-        || {
-            let central = Central::start();
-            let version = central.machine().run("ovn-northd", "--version");
-            Ok((
-                central,
-                version.lines().next().unwrap_or_default().to_owned(),
-            ))
-        },
-    );
-    let central = central.map_err(|()| None)?;
-    let server = ApiServer::start_at(central.machine().place(), CENTRAL);
-    let nodes = ["node-a", "node-b"]
-        .into_iter()
-        .zip(1..)
-        .map(|(name, number)| {
-            stage.step(&format!("{name}: Open vSwitch, ovn-controller"), || {
-                let node = central.node(name, number);
-                server.apply(apiserver::node(name, &node.tunnel_address()));
-                Ok((node, String::new()))
-            })
-        });
-    let nodes: Result<Vec<OvnNode>, ()> = nodes.collect();
-    let nodes = nodes.map_err(|()| kept_logs(&[central.machine()]))?;
-    let machines = machines(&central, &nodes);
-    let marks = marks(&machines);
-    let namespaces = in_cluster(stage, &central, &server, &nodes);
-    let namespaces = namespaces.map_err(|()| kept_logs(&machines))?;
-    // Whatever the machines had ends with them; only then can it be proven.
-    drop(server);
-    drop(nodes);
-    drop(central);
-    nothing_left(stage, &proof, &marks, &namespaces)
+    on_two_nodes(stage, |central, server, nodes| {
+        in_cluster(stage, central, server, nodes)
+    })
 }
 
 fn in_cluster(
@@ -87,16 +52,7 @@ fn in_cluster(
     server: &ApiServer,
     nodes: &[OvnNode],
 ) -> Result<Vec<u64>, ()> {
-    let controller = stage.step("podwire-controller leads", || {
-        let controller = Controller::start(central, server, "one", "");
-        controller.await_log("all rows are in sync");
-        Ok((controller, String::new()))
-    })?;
-    let options = OvnNode::agent_options();
-    let agents: Vec<_> = nodes
-        .iter()
-        .map(|node| node.start_agent(&options))
-        .collect();
+    let (controller, agents) = controller_and_agents(stage, central, server, nodes)?;
     for (name, team) in [("shop", "web"), ("data", "data"), ("ops", "ops")] {
         server.apply(namespace(name, team));
     }
@@ -152,12 +108,7 @@ fn in_cluster(
                 pod.del().success();
                 server.delete(&pod.namespace, &pod.name);
             }
-            for node in nodes {
-                let left = node.leftovers();
-                expect(&node.name, "nothing left", left.is_empty(), || {
-                    left.to_string()
-                })?;
-            }
+            nothing_left_on(nodes)?;
             Ok(((), String::new()))
         },
     )?;
