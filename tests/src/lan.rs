@@ -199,7 +199,19 @@ impl Lan {
         }
         let networkd = Manager::networkd(node, &[("10-eth0.network", own)]).or_fail();
         Self::await_renewed(machine, "eth0");
+        Self::await_configured(machine);
         networkd
+    }
+
+    /// Waits until systemd-networkd, if it configures the machine's NIC, has done all of it: routes
+    /// come before its last question of a DHCP server is answered.
+    #[track_caller]
+    pub fn await_configured(machine: &Machine) {
+        let index = machine.node().run("cat", "/sys/class/net/eth0/ifindex");
+        let state = format!("/run/systemd/netif/links/{}", index.trim());
+        if machine.node().path(&state).exists() {
+            machine.await_file(&state, |text| text.contains("ADMIN_STATE=configured\n"));
+        }
     }
 
     /// Has NetworkManager configure the machine's NIC by a profile with these settings, which is
