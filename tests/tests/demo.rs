@@ -136,7 +136,9 @@ fn the_cluster_demo_runs_without_a_real_kubernetes_too() {
         "✓ podwire-controller two stands by",
         "✓ web to db by the service",
         "✓ a client outside to db by node-a's node port",
+        "══ geneve ══",
         "✓ the leader is killed",
+        " s, with 0 operations",
         "✓ no row of theirs is left",
         "✓ nothing is left",
     ];

@@ -4,6 +4,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::process::Command;
+use std::time::Instant;
 
 use podwire_tests::apiserver;
 use podwire_tests::ovn::{Central, OvnNode};
@@ -11,6 +12,7 @@ use podwire_tests::{Agent, Failure, NodeRun, Pod, Step, agent_binary, controller
 use serde_json::json;
 
 use crate::api::Api;
+use crate::picture::Block;
 use crate::proof::Proof;
 use crate::stage::{self, Stage};
 use crate::{CENTRAL, kept_logs, machines, marks, nothing_left, nothing_left_on};
@@ -216,12 +218,18 @@ fn in_cluster(stage: &Stage, central: &Central, api: &Api, nodes: &[OvnNode]) ->
         traffic::tcp_echo_by(outside, pod, listening, Some(by), 1 << 16)?;
         Ok(((), format!("{CENTRAL} to {by}")))
     })?;
+    stage.say(&format!("\n{}", picture(nodes, [web, db], vip).text()));
     stage.step(
         "the leader is killed; the stand-by takes over when its lease is over",
         || {
+            let killed = Instant::now();
             first.kill();
-            second.await_log("all rows are in sync");
-            Ok(((), "epoch 2, 0 operations".to_owned()))
+            let line = second.await_log("all rows are in sync");
+            let counts = line.split_once(" operations=").map(|(_, rest)| rest);
+            let seconds = killed.elapsed().as_secs_f64();
+            let operations = counts.and_then(|it| it.split(' ').next()).unwrap_or("?");
+            let remark = format!("after {seconds:.1} s, with {operations} operations");
+            Ok(((), remark))
         },
     )?;
     talk(
@@ -389,4 +397,40 @@ fn leave(
             ))
         },
     )
+}
+
+/// What there is while the pods talk.
+fn picture(nodes: &[OvnNode], pods: [&Wired<'_>; 2], vip: SocketAddr) -> Block {
+    const TUNNEL: &str = "br-phy";
+    let machines = nodes.iter().zip(pods).map(|(node, wired)| {
+        let pod = Block::lines([format!("eth0  {}", wired.address)]);
+        let below = Block::lines([
+            "  │".to_owned(),
+            "br-int   podwire agent: pods".to_owned(),
+            "  │      podwire node: the host".to_owned(),
+            format!("{TUNNEL}   {}", node.tunnel_address()),
+        ]);
+        let name = format!("tests/{}", wired.pod.name);
+        Block::titled(&node.name, &Block::titled(&name, &pod).above(below))
+    });
+    let machines: Vec<Block> = machines.collect();
+    let [left, right] = machines.as_slice() else {
+        unreachable!("two nodes")
+    };
+    let row = left.beside(right, "══ geneve ══", left.line_with(TUNNEL));
+    let central = Block::titled(
+        &format!("control plane  {CENTRAL}"),
+        &Block::lines([
+            "Kubernetes ─▶ podwire-controller (one leads, two stands by)".to_owned(),
+            "  ─▶ northbound ─▶ ovn-northd ─▶ southbound".to_owned(),
+            format!("service front {vip}, node port {NODE_PORT}"),
+        ]),
+    );
+    let (width, middle) = (row.width(), row.width() / 2);
+    let ends = [left.width() / 2, width - right.width() / 2];
+    central
+        .centred(width)
+        .above(Block::lines(["│"]).from(middle))
+        .above(Block::fork(ends[0], middle, ends[1]))
+        .above(row)
 }
