@@ -292,7 +292,7 @@ fn a_family_alone_is_alone_in_all_parts() {
         }
         assert_eq!(config(&objects, "podwire-ovn")["OVN_LISTEN"], listen);
         let metrics = &config(&objects, "podwire-controller")["PODWIRE_METRICS_ADDRESS"];
-        assert_eq!(metrics, &format!("{listen}:9413"));
+        assert_eq!(metrics, "127.0.0.1:9413");
     }
 }
 
