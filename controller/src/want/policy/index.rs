@@ -1,5 +1,6 @@
 //! All policies, and what depends on which.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
@@ -178,8 +179,11 @@ impl Policies {
             let (old, new) = (sets(&before), sets(&compiled));
             self.exchange([old, new], (pods, namespaces), &mut keys);
             for named in before.iter().flat_map(|(policy, _)| policy.named_ports()) {
-                if let Some(ids) = self.with_names.get_mut(&named.name) {
-                    ids.remove(&id);
+                if let Entry::Occupied(mut ids) = self.with_names.entry(named.name.clone()) {
+                    ids.get_mut().remove(&id);
+                    if ids.get().is_empty() {
+                        ids.remove();
+                    }
                 }
             }
             for named in compiled.iter().flat_map(|(policy, _)| policy.named_ports()) {
