@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use podwire_daemon::exit::EXIT_CODES;
 use podwire_daemon::output::OutputArgs;
 
 use crate::cluster::ObjectName;
@@ -18,7 +19,8 @@ use crate::tools::network::ShapeArgs;
     name = "podwire-controller",
     version,
     max_term_width = 100,
-    args_override_self = true
+    args_override_self = true,
+    after_help = EXIT_CODES
 )]
 pub struct Arguments {
     /// The settings.
@@ -77,7 +79,7 @@ pub enum Command {
         #[arg(conflicts_with = "dry_run")]
         policy: Option<Key>,
         /// Show which connections between living pods, nodes and the outside the policies of the
-        /// files would cut or open, and write nothing. Exit code 0: none would be cut; 3: some
+        /// files would cut or open, and write nothing. Exit code 0: none would be cut; 1: some
         /// would
         #[arg(long, requires = "files")]
         dry_run: bool,
@@ -183,6 +185,18 @@ pub enum Object {
         /// TCP port of the destination, instead of ICMP echo
         #[arg(long, requires = "to")]
         port: Option<u16>,
+        /// The format.
+        #[command(flatten)]
+        format: OutputArgs,
+    },
+    /// Explain a service: its addresses and ports, its endpoints, and its rows
+    Service {
+        /// NAMESPACE/NAME
+        #[arg(value_parser = object_name)]
+        service: ObjectName,
+        /// The format.
+        #[command(flatten)]
+        format: OutputArgs,
     },
 }
 

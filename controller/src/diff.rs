@@ -18,7 +18,7 @@ use crate::members::Member;
 use crate::want::{Column, Row};
 pub use error::DiffError;
 use error::taken;
-pub use status::RowStatus;
+pub use status::{IN_SYNC, RowStatus};
 
 /// Marks a row in external_ids as created by the controller.
 const OWNER: (&str, &str) = ("podwire.io/owner", "controller");

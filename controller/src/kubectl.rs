@@ -19,6 +19,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use podwire_apiserver::{Access, AccessError};
+use podwire_daemon::exit::{EXIT_CODES, Exit};
 use podwire_daemon::output::{Format, show};
 use podwire_daemon::settings::{ServerArgs, SettingsError, bad};
 
@@ -28,10 +29,6 @@ use exec::Cluster;
 pub use packets::{CaptureArgs, FlowsArgs};
 pub use sysdump::SysdumpArgs;
 pub use trace::TraceArgs;
-
-const EXIT_CODES: &str = "\
-Exit codes: 0 all is well, 1 something is wrong or could not be asked, 2 wrong usage,
-3 the API server does not answer, or refuses.";
 
 /// The name by which kubectl finds a plugin.
 const PLUGIN: &str = "kubectl-podwire";
@@ -101,7 +98,10 @@ enum Failure {
     /// The API server did not answer, or refused.
     #[error("{server}: {problem}")]
     Server { server: String, problem: String },
-    /// What was named does not exist, or can't be asked about.
+    /// What was named does not exist.
+    #[error("{0}")]
+    Missing(String),
+    /// What was named can't be asked about.
     #[error("{0}")]
     Unknown(String),
     #[error("write {path}: {source}")]
@@ -111,11 +111,12 @@ enum Failure {
 }
 
 impl Failure {
-    fn code(&self) -> u8 {
+    fn exit(&self) -> Exit {
         match self {
-            Self::Setting(_) => 2,
-            Self::Access(_) | Self::Server { .. } => 3,
-            Self::Unknown(_) | Self::File { .. } | Self::Output(_) => 1,
+            Self::Setting(_) => Exit::Usage,
+            Self::Access(_) | Self::Server { .. } => Exit::Blind,
+            Self::Missing(_) => Exit::NotFound,
+            Self::Unknown(_) | Self::File { .. } | Self::Output(_) => Exit::Unwell,
         }
     }
 }
@@ -145,14 +146,13 @@ pub async fn run(arguments: Arguments) -> ExitCode {
         Command::Sysdump(arguments) => arguments.run().await,
     };
     match done {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
+        Ok(is_well) => Exit::by_health(is_well).into(),
         Err(Failure::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
             ExitCode::SUCCESS
         }
         Err(failure) => {
             eprintln!("kubectl podwire: {failure}");
-            ExitCode::from(failure.code())
+            failure.exit().into()
         }
     }
 }

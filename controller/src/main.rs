@@ -12,11 +12,9 @@ use podwire_controller::keys;
 use podwire_controller::kubectl;
 use podwire_controller::run::{Reporter, run};
 use podwire_controller::tools::{self, Question, ToolError};
+use podwire_daemon::exit::Exit;
 use podwire_daemon::process;
 use tracing::info;
-
-/// The exit code of a dry run of policies that would cut connections.
-const CUT: u8 = 3;
 
 fn main() -> ExitCode {
     if let Some(given) = kubectl::arguments(std::env::args_os()) {
@@ -59,24 +57,28 @@ async fn answer(arguments: Arguments) -> ExitCode {
             tools::status(&config, format.output, nb_cfg.map(Duration::from_secs)).await
         }
         Some(Command::Explain {
-            object: Object::Pod { pod, to, port },
+            object:
+                Object::Pod {
+                    pod,
+                    to,
+                    port,
+                    format,
+                },
         }) => {
             let question = Question { pod, to, port };
-            tools::explain(&config, &question).await
+            tools::explain(&config, format.output, &question).await
         }
+        Some(Command::Explain {
+            object: Object::Service { service, format },
+        }) => tools::explain_service(&config, format.output, &service).await,
         Some(Command::Policy {
             policy: Some(policy),
             format,
             ..
         }) => tools::policy(&config, &policy, format.output).await,
         Some(Command::Policy { files, format, .. }) => {
-            match tools::policy_dry_run(&config, &files, format.output).await {
-                Ok((text, true)) => {
-                    print!("{text}");
-                    return ExitCode::from(CUT);
-                }
-                answer => answer.map(|(text, _)| (text, true)),
-            }
+            let compared = tools::policy_dry_run(&config, &files, format.output).await;
+            compared.map(|(text, cuts)| (text, !cuts))
         }
         Some(Command::Network { verb, nb: None }) => network(&config, verb).await,
         Some(Command::Network { verb, nb: Some(nb) }) => {
@@ -88,7 +90,9 @@ async fn answer(arguments: Arguments) -> ExitCode {
         }
         // `cluster` first is no command of these settings.
         Some(Command::Cluster { .. }) => {
-            return failed(&"write cluster before any flag: podwire-controller cluster status");
+            let usage = "write cluster before any flag: podwire-controller cluster status";
+            eprintln!("podwire-controller: {usage}");
+            return Exit::Usage.into();
         }
         Some(Command::Keys(wanted)) => match keys::make(&wanted) {
             Ok(text) => Ok((text, true)),
@@ -98,12 +102,12 @@ async fn answer(arguments: Arguments) -> ExitCode {
     match answer {
         Ok((text, is_well)) => {
             print!("{text}");
-            match is_well {
-                true => ExitCode::SUCCESS,
-                false => ExitCode::FAILURE,
-            }
+            Exit::by_health(is_well).into()
         }
-        Err(error) => failed(&error),
+        Err(error) => {
+            eprintln!("podwire-controller: {error}");
+            error.exit().into()
+        }
     }
 }
 
@@ -112,7 +116,7 @@ async fn network(config: &Config, verb: NetworkVerb) -> Result<(String, bool), T
     let done = |text| (text, true);
     let named = |text: &str| {
         let named = object_name(text);
-        named.map_err(|problem| ToolError::Unknown(format!("{text}: {problem}")))
+        named.map_err(|problem| ToolError::Mistake(format!("{text}: {problem}")))
     };
     match verb {
         NetworkVerb::List(format) => networks(config, None, format.output).await,
@@ -141,7 +145,7 @@ async fn network(config: &Config, verb: NetworkVerb) -> Result<(String, bool), T
 async fn network_alone(config: &Config, verb: NetworkVerb) -> Result<(String, bool), ToolError> {
     use tools::network::nb::{create, delete, networks, update};
     let done = |text| (text, true);
-    let of_cluster = |what: &str| Err(ToolError::Unknown(format!("{what}: leave out --nb")));
+    let of_cluster = |what: &str| Err(ToolError::Mistake(format!("{what}: leave out --nb")));
     match verb {
         NetworkVerb::List(format) => networks(config, None, format.output).await,
         NetworkVerb::Get { network, format } => {

@@ -14,6 +14,7 @@ mod trace;
 use std::time::Duration;
 
 use podwire_apiserver::{Access, Unread};
+use podwire_daemon::exit::Exit;
 use podwire_ovs::client::{Client as Ovsdb, State as Connection, Version, WaitError};
 use podwire_ovs::transact::TransactError;
 use tokio::time::{Instant, timeout_at};
@@ -22,7 +23,7 @@ use crate::config::{Config, SettingError};
 use crate::key::ORDER;
 use crate::run::{RunError, State, Step, api_server, list, name_of, northbound};
 
-pub use explain::{Question, Target, TargetError, explain};
+pub use explain::{Question, Target, TargetError, explain, explain_service};
 pub use policy::{policy, policy_dry_run};
 pub use status::status;
 
@@ -62,16 +63,40 @@ pub enum ToolError {
     Transaction(#[from] TransactError),
     /// The object does not exist.
     #[error("{0}")]
-    Unknown(String),
+    Missing(String),
+    /// It can't be done to this object, or can't be said of it.
+    #[error("{0}")]
+    Refused(String),
     /// ovn-trace could not be run.
     #[error("{0}")]
     Trace(String),
-    /// A file with policies can't be read, or has a mistake.
+    /// A file or an argument can't be read, or has a mistake.
     #[error("{0}")]
-    File(String),
+    Mistake(String),
     /// The answer can't be encoded in the requested format.
     #[error("the answer as JSON or YAML: {0}")]
     Format(std::io::Error),
+}
+
+impl ToolError {
+    /// What the command ends with.
+    pub fn exit(&self) -> Exit {
+        match self {
+            Self::Setting(_) | Self::Mistake(_) => Exit::Usage,
+            Self::Missing(_) => Exit::NotFound,
+            // Conflict, or invalid.
+            Self::Api(kube::Error::Api(status)) if [409, 422].contains(&status.code) => {
+                Exit::Unwell
+            }
+            Self::Refused(_) | Self::Transaction(_) | Self::Format(_) => Exit::Unwell,
+            Self::Run(_)
+            | Self::Api(_)
+            | Self::Away { .. }
+            | Self::Deadline
+            | Self::Database(_)
+            | Self::Trace(_) => Exit::Blind,
+        }
+    }
 }
 
 /// Everything that a leader would know at its start.
@@ -129,15 +154,16 @@ async fn reach(
         let server = name_of(server);
         return Err(ToolError::Away { server, problem });
     }
-    reach_database(ovsdb, &format!("{} (--nb-db)", config.nb_db), deadline).await
+    let server = format!("the northbound database {} (--nb-db)", config.nb_db);
+    reach_database(ovsdb, server, deadline).await
 }
 
-async fn reach_database(ovsdb: &Ovsdb, name: &str, deadline: Instant) -> Result<(), ToolError> {
+async fn reach_database(ovsdb: &Ovsdb, server: String, deadline: Instant) -> Result<(), ToolError> {
     let mut version = ovsdb.subscribe();
     let is_there = |version: &Version| !matches!(version.state, Connection::Disconnected { .. });
     let connected = timeout_at(deadline, version.wait_for(is_there)).await;
     connected.map(drop).map_err(|_| ToolError::Away {
-        server: format!("the northbound database {name}"),
+        server,
         problem: ovsdb.state().to_string(),
     })
 }

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 pub mod bundle;
+pub mod exit;
 pub mod files;
 pub mod http;
 pub mod lockdown;

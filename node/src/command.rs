@@ -12,6 +12,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use kube::Client;
 use podwire_apiserver::{Access, AccessError};
+use podwire_daemon::exit::{EXIT_CODES, Exit};
 use podwire_daemon::lockdown::LockdownError;
 use podwire_daemon::output::{OutputArgs, show as say};
 use podwire_daemon::settings::SettingsError;
@@ -29,7 +30,7 @@ use crate::record;
 use crate::role::role;
 use crate::servers::Server;
 use crate::settings::{ApiArgs, ClusterSettings, FollowError, PlaceArgs, Places, SettingsArgs};
-use crate::show;
+use crate::show::{self, Planned};
 use crate::snapshot::{Connections, Goal, Snapshot};
 use crate::southbound::SouthboundError;
 use crate::watch::Watch;
@@ -42,17 +43,13 @@ pub struct NodeCommand {
     verb: Verb,
 }
 
-const EXIT_CODES: &str = "\
-Exit codes: 0 success, 1 failure, 2 there is something to do (plan, show) or wrong usage.";
-/// The exit code of plan and show if there is something to do.
-const TO_DO: u8 = 2;
 /// Time limit for the API server to report the node.
 const API_LIMIT: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Subcommand)]
 enum Verb {
     /// Show what init would do, and change nothing
-    Plan(Wanted),
+    Plan(ShowArgs),
     /// Set up the node: Open vSwitch, management port, routes, forwarding, nftables
     Init(InitArgs),
     /// Keep the NIC in its bridge, after `init --confirm-within`
@@ -219,6 +216,7 @@ pub struct Surroundings<'a> {
 
 /// Runs the command.
 pub fn main(command: NodeCommand, surroundings: &Surroundings<'_>) -> ExitCode {
+    let looks = matches!(command.verb, Verb::Plan(_) | Verb::Show(_));
     let run = || -> Result<ExitCode, Failure> {
         if let Verb::Run(arguments) = &command.verb {
             arguments.prepare(surroundings)?;
@@ -233,11 +231,14 @@ pub fn main(command: NodeCommand, surroundings: &Surroundings<'_>) -> ExitCode {
         }
         Err(Failure::Settings(error)) => {
             eprintln!("podwire node: {error}{}", (surroundings.origin)(error.flag));
-            ExitCode::from(TO_DO)
+            Exit::Usage.into()
         }
         Err(error) => {
             eprintln!("podwire node: {error}");
-            ExitCode::FAILURE
+            match looks {
+                true => Exit::Blind.into(),
+                false => Exit::Unwell.into(),
+            }
         }
     }
 }
@@ -245,29 +246,28 @@ pub fn main(command: NodeCommand, surroundings: &Surroundings<'_>) -> ExitCode {
 impl Verb {
     async fn run(self, surroundings: &Surroundings<'_>) -> Result<ExitCode, Failure> {
         match self {
-            Self::Plan(wanted) => {
+            Self::Plan(ShowArgs { wanted, output }) => {
                 let (goal, api, places) = wanted.moving().goal(surroundings).await?;
                 let (snapshot, _) = snapshot(&goal, &places).await?;
                 let preflight = match &goal.settings {
                     Some(settings) => Preflight::check(settings, &snapshot, api.as_ref()).await,
                     None => Preflight::default(),
                 };
-                let (text, to_do) = show::plan(&snapshot, &preflight);
-                say(&text)?;
-                Ok(ExitCode::from(if to_do { TO_DO } else { 0 }))
+                let planned = Planned::of(&snapshot, &preflight);
+                say(&output.output.encode(&planned, || planned.to_string())?)?;
+                Ok(Exit::by_health(!planned.has_work()).into())
             }
             Self::Show(ShowArgs { wanted, output }) => {
                 let (goal, _, places) = wanted.goal(surroundings).await?;
                 let (snapshot, journal) = snapshot(&goal, &places).await?;
                 let run = role(&places.directory).map_err(Failure::Record)?;
-                let run = run.filter(|role| role.runs);
                 let kept = record::read(&places.directory);
                 let (undos, run) = (journal.undos(), run.as_ref());
                 let answer = show::json(&snapshot, undos, &kept, run);
                 let text = || show::items(&snapshot, undos, &kept, run);
                 say(&output.output.encode(&answer, text)?)?;
                 let is_well = show::is_well(&snapshot, run);
-                Ok(ExitCode::from(if is_well { 0 } else { TO_DO }))
+                Ok(Exit::by_health(is_well).into())
             }
             Self::Init(arguments) => arguments.run(surroundings).await,
             Self::Confirm(arguments) => arguments.confirm().await,

@@ -1,7 +1,8 @@
 //! The findings as text and as JSON.
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::diff::{Finding, Step};
@@ -11,64 +12,138 @@ use crate::record::Restored;
 use crate::role::Role;
 use crate::snapshot::Snapshot;
 
-/// What init would do, as a difference, with a verdict; and whether there is anything to do.
-pub(crate) fn plan(snapshot: &Snapshot, preflight: &Preflight) -> (String, bool) {
-    let mut text = String::new();
-    let mut changes = 0;
-    let mut foreign = 0;
-    let mut well = 0;
-    for Finding { item, state } in &snapshot.findings {
-        let line = match state {
-            State::Well { .. } => {
-                well += 1;
-                continue;
-            }
-            State::Missing => format!("+ {item}"),
-            State::Waits(what) => format!("+ {item} (after {})", first_clause(what)),
-            State::Refused(setting) => format!("! {item}: refused, see {setting}"),
-            State::Differs(seen) => format!("~ {item} (now {seen})"),
-            State::Surplus => format!("- {}", item.identity()),
-            State::Foreign(whose) => {
-                foreign += 1;
-                format!("! {item}: {whose}")
-            }
-        };
-        changes += 1;
-        let _ = writeln!(text, "{line}");
-    }
-    if changes > 0 {
-        text.push('\n');
-    }
-    for line in &snapshot.plan.verdict {
-        let _ = writeln!(text, "{line}");
-    }
-    for warning in &preflight.warnings {
-        let _ = writeln!(text, "note: {warning}");
-    }
-    for conflict in &snapshot.plan.conflicts {
-        let _ = writeln!(text, "! {conflict}");
-    }
-    for refusal in &preflight.refusals {
-        let _ = writeln!(text, "! {refusal}");
-    }
-    let refuses = !preflight.refusals.is_empty() || !snapshot.plan.conflicts.is_empty();
-    let verdict = match (foreign, changes) {
-        _ if refuses => "init would refuse: see above".to_owned(),
-        (_, 0) => format!("nothing to do: in sync, all {well} items"),
-        (0, changes) => format!(
-            "init would make {}; {} in sync",
-            of(changes, "change"),
-            of(well, "item")
-        ),
-        (foreign, _) => {
-            format!(
+/// What init would do, with a verdict.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Planned {
+    changes: Vec<PlannedChange>,
+    /// The number of items that are as planned.
+    in_sync: usize,
+    /// Remarks about how the plan came about.
+    verdict: Vec<String>,
+    /// What init would say beside.
+    notes: Vec<String>,
+    /// Why it would change nothing at all.
+    refusals: Vec<String>,
+    /// The end of the text.
+    summary: String,
+}
+
+/// An item that is not as planned.
+#[derive(Debug, Serialize)]
+struct PlannedChange {
+    item: String,
+    change: Planning,
+    /// What is there instead, what it waits for, whose it is.
+    detail: Option<String>,
+}
+
+/// What happens to an item.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Planning {
+    Make,
+    Change,
+    Remove,
+    /// The machine's settings are in the way.
+    Refused,
+    /// It is another program's.
+    Foreign,
+}
+
+impl Planned {
+    pub(crate) fn of(snapshot: &Snapshot, preflight: &Preflight) -> Self {
+        let mut in_sync = 0;
+        let mut changes = Vec::new();
+        for Finding { item, state } in &snapshot.findings {
+            let (change, detail) = match state {
+                State::Well { .. } => {
+                    in_sync += 1;
+                    continue;
+                }
+                State::Missing => (Planning::Make, None),
+                State::Waits(what) => (Planning::Make, Some(first_clause(what))),
+                State::Refused(setting) => (Planning::Refused, Some(&**setting)),
+                State::Differs(seen) => (Planning::Change, Some(&**seen)),
+                State::Surplus => (Planning::Remove, None),
+                State::Foreign(whose) => (Planning::Foreign, Some(&**whose)),
+            };
+            let item = match change {
+                Planning::Remove => item.identity(),
+                _ => item.to_string(),
+            };
+            changes.push(PlannedChange {
+                item,
+                change,
+                detail: detail.map(str::to_owned),
+            });
+        }
+        let conflicts = snapshot.plan.conflicts.iter().map(ToString::to_string);
+        let refusals: Vec<_> = conflicts.chain(preflight.refusals.clone()).collect();
+        let is_foreign = |it: &&PlannedChange| it.change == Planning::Foreign;
+        let foreign = changes.iter().filter(is_foreign).count();
+        let summary = match (foreign, changes.len()) {
+            _ if !refusals.is_empty() => "init would refuse: see above".to_owned(),
+            (_, 0) => format!("nothing to do: in sync, all {in_sync} items"),
+            (0, changes) => format!(
+                "init would make {}; {} in sync",
+                of(changes, "change"),
+                of(in_sync, "item")
+            ),
+            (foreign, _) => format!(
                 "init would refuse: {} in our place",
                 of(foreign, "foreign item")
-            )
+            ),
+        };
+        Self {
+            changes,
+            in_sync,
+            verdict: snapshot.plan.verdict.clone(),
+            notes: preflight.warnings.clone(),
+            refusals,
+            summary,
         }
-    };
-    let _ = writeln!(text, "{verdict}");
-    (text, changes > 0 || refuses)
+    }
+
+    /// Whether init would do or say more than that all is in sync.
+    pub(crate) fn has_work(&self) -> bool {
+        !self.changes.is_empty() || !self.refusals.is_empty()
+    }
+}
+
+/// As a difference.
+impl fmt::Display for Planned {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for PlannedChange {
+            item,
+            change,
+            detail,
+        } in &self.changes
+        {
+            let detail = detail.as_deref().unwrap_or_default();
+            match change {
+                Planning::Make if detail.is_empty() => writeln!(f, "+ {item}")?,
+                Planning::Make => writeln!(f, "+ {item} (after {detail})")?,
+                Planning::Change => writeln!(f, "~ {item} (now {detail})")?,
+                Planning::Remove => writeln!(f, "- {item}")?,
+                Planning::Refused => writeln!(f, "! {item}: refused, see {detail}")?,
+                Planning::Foreign => writeln!(f, "! {item}: {detail}")?,
+            }
+        }
+        if !self.changes.is_empty() {
+            writeln!(f)?;
+        }
+        for line in &self.verdict {
+            writeln!(f, "{line}")?;
+        }
+        for note in &self.notes {
+            writeln!(f, "note: {note}")?;
+        }
+        for refusal in &self.refusals {
+            writeln!(f, "! {refusal}")?;
+        }
+        writeln!(f, "{}", self.summary)
+    }
 }
 
 /// The part of a clause of an error's text before its advice.
@@ -98,7 +173,7 @@ pub(crate) fn items(
         };
     }
     if let Some(run) = run {
-        let _ = writeln!(text, "\nrun: {}", run.status);
+        let _ = writeln!(text, "\nrun: {}", said(run));
     }
     for conflict in &snapshot.plan.conflicts {
         let _ = writeln!(text, "\nconflict: {conflict}");
@@ -137,7 +212,7 @@ pub(crate) fn json(
         "items": items.collect::<Vec<_>>(),
         "well": is_well(snapshot, run),
         "verdict": snapshot.plan.verdict,
-        "run": run.map(|run| json!({"well": run.well, "status": run.status})),
+        "run": run.map(|run| json!({"well": run.runs && run.well, "status": said(run)})),
         "conflicts": snapshot.plan.conflicts.iter().map(ToString::to_string).collect::<Vec<_>>(),
         "journal": journal,
         "restored": kept,
@@ -151,7 +226,15 @@ pub(crate) fn is_well(snapshot: &Snapshot, run: Option<&Role>) -> bool {
     let mut states = snapshot.findings.iter().map(|finding| &finding.state);
     snapshot.plan.conflicts.is_empty()
         && states.all(|state| matches!(state, State::Well { .. }))
-        && run.is_none_or(|run| run.well)
+        && run.is_none_or(|run| run.runs && run.well)
+}
+
+/// What `podwire node run` says, or that it has ended.
+fn said(run: &Role) -> &str {
+    match run.runs {
+        true => &run.status,
+        false => "has ended: what it made stays, but nothing restores it",
+    }
 }
 
 fn words(state: &State) -> (&'static str, Option<&str>) {

@@ -55,6 +55,7 @@ pub mod probes;
 pub mod process;
 mod random;
 pub mod runtime;
+pub mod schema;
 pub mod scrape;
 pub mod source;
 pub mod systemd;

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use crate::failure::{OrFail, Step};
 use crate::process::{Finished, finish};
+use crate::schema::assert_valid;
 use crate::watch::{await_entry, await_network};
 use crate::words::Words;
 use crate::{NodeRun, TestNode, agent_binary, faulty_agent_binary};
@@ -144,7 +145,9 @@ impl Machine {
     /// What `podwire node show` says, and its exit code.
     #[track_caller]
     pub fn show(&self) -> (Option<i32>, Value) {
-        self.node.podwire_json(self.arguments("show", "-o json"))
+        let (code, shown) = self.node.podwire_json(self.arguments("show", "-o json"));
+        assert_valid("nodeShow", &shown);
+        (code, shown)
     }
 
     /// An init that dies by SIGKILL at a boundary of its steps.

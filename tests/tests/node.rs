@@ -5,14 +5,15 @@ use std::net::TcpListener;
 use std::process::Command;
 
 use podwire_tests::machine::Machine;
-use serde_json::Value;
+use podwire_tests::schema::assert_valid;
+use serde_json::{Value, json};
 
 #[test]
 fn plan_changes_nothing_and_says_what_init_will_do() {
     let machine = Machine::new();
     let before = machine.snapshot();
     let planned = machine.podwire_node("plan", "");
-    assert_eq!(planned.status.code(), Some(2), "{planned:?}");
+    assert_eq!(planned.status.code(), Some(1), "{planned:?}");
     for line in [
         "+ external_ids:ovn-remote = tcp:192.0.2.9:6642",
         "~ external_ids:hostname = node-a (now machine.example)",
@@ -27,6 +28,17 @@ fn plan_changes_nothing_and_says_what_init_will_do() {
             "{line}\n{planned:#?}"
         );
     }
+    let (_, json) = machine
+        .node()
+        .podwire_json(machine.arguments("plan", "-o json"));
+    assert_valid("nodePlan", &json);
+    let hostname = json!({
+        "item": "external_ids:hostname = node-a",
+        "change": "change",
+        "detail": "machine.example",
+    });
+    let changes = json["changes"].as_array().unwrap();
+    assert!(changes.contains(&hostname), "{json:#}");
     before.assert_same(&machine.snapshot());
 
     machine.init("");

@@ -194,7 +194,7 @@ fn two_nodes_with_one_subnet_are_refused() {
     let said = "podCIDRs 10.244.1.0/24 of node node-a: it overlaps 10.244.0.0/16 of node node-b: \
                 give each node podCIDRs of its own";
     let planned = node.podwire(node.plain_arguments("plan", &server));
-    assert_eq!(planned.status.code(), Some(2));
+    assert_eq!(planned.status.code(), Some(1));
     assert!(
         planned.stdout.contains(&format!("\n! {said}\n")),
         "{planned:#?}"

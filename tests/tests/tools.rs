@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 const WELL: Option<i32> = Some(0);
 const UNWELL: Option<i32> = Some(1);
-const NO_AGENT: Option<i32> = Some(3);
+const BLIND: Option<i32> = Some(3);
 const NOT_FOUND: Option<i32> = Some(4);
 
 fn version_of_open_vswitch(node: &TestNode) -> String {
@@ -56,10 +56,8 @@ fn status_tells_of_a_healthy_node_and_of_each_thing_that_is_not() {
     assert_eq!(json["failures"][0]["pod"], "tests/c");
 
     agent.stop();
-    node.podwire("status").assert_says(
-        NO_AGENT,
-        &["no agent answers", "start it: ", "podwire doctor"],
-    );
+    node.podwire("status")
+        .assert_says(BLIND, &["no agent answers", "start it: ", "podwire doctor"]);
 }
 
 #[test]
@@ -67,7 +65,7 @@ fn every_tool_says_what_to_do_when_there_is_no_agent_or_no_right_to_ask() {
     let node = TestNode::with_ovs();
     for tool in ["status", "ports", "timings", "check", "gc"] {
         node.podwire(tool).assert_says(
-            NO_AGENT,
+            BLIND,
             &["no agent answers on /run/podwire", "podwire doctor"],
         );
     }
@@ -77,8 +75,7 @@ fn every_tool_says_what_to_do_when_there_is_no_agent_or_no_right_to_ask() {
     std::fs::copy(binary, node.path("/run/podwire-tool")).unwrap();
     for tool in ["status", "doctor"] {
         let line = format!("setpriv --reuid 65534 --clear-groups /run/podwire-tool {tool}");
-        node.shell(&line)
-            .assert_says(UNWELL, &["only root", "sudo"]);
+        node.shell(&line).assert_says(BLIND, &["only root", "sudo"]);
     }
 }
 
@@ -140,8 +137,8 @@ fn watched_ports_come_and_go_by_themselves_until_the_agent_ends() {
     web.del().success();
     live.await_line(&["gone", "tests/web", web.host_link()]);
     agent.signal(Signal::SIGTERM);
-    assert_eq!(live.await_end().code(), NO_AGENT);
-    assert_eq!(programs.await_end().code(), NO_AGENT);
+    assert_eq!(live.await_end().code(), BLIND);
+    assert_eq!(programs.await_end().code(), BLIND);
     let log = agent.log();
     assert!(
         !log.contains("still in progress"),
@@ -155,7 +152,7 @@ fn version_tells_the_agents_own_and_fails_without_one() {
     let node = TestNode::with_ovs();
     let version = env!("CARGO_PKG_VERSION");
     node.podwire("version").assert_says(
-        NO_AGENT,
+        BLIND,
         &[&format!("podwire       {version}"), "no agent answers"],
     );
     let agent = node.start_agent(&AgentOptions::default());
@@ -516,11 +513,11 @@ fn what_the_agent_knew_before_the_switch_was_gone_is_not_shown_as_the_present_st
     node.kill_vswitchd();
     let before = ["ovs-vswitchd does not answer", "podwire doctor"];
     for tool in ["ports", "check", "ports -o json"] {
-        node.podwire(tool).assert_says(UNWELL, &before);
+        node.podwire(tool).assert_says(BLIND, &before);
     }
     node.kill_ovsdb_server();
     let before = ["Open vSwitch's database: ", "podwire doctor"];
-    node.podwire("ports").assert_says(UNWELL, &before);
+    node.podwire("ports").assert_says(BLIND, &before);
 }
 
 #[test]
@@ -531,7 +528,7 @@ fn an_agent_that_hangs_is_to_be_restarted_and_not_started() {
     let restart = format!("kill -KILL {}; flock ", agent.pid());
     for tool in ["status", "ports --watch"] {
         let said = ["no answer within 5 s", "restart it: ", &restart];
-        node.podwire(tool).assert_says(NO_AGENT, &said);
+        node.podwire(tool).assert_says(BLIND, &said);
     }
     let done = node.podwire("probe live");
     assert!(!done.status.success(), "{done:?}");

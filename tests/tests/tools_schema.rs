@@ -1,33 +1,10 @@
 //! What the tools print for programs is what docs/tools.schema.json says, field by field.
 
-use jsonschema::Validator;
 use nix::sys::signal::Signal;
 use podwire_tests::ovn::{Central, OvnNode};
+use podwire_tests::schema::{assert_valid, schema, validator};
 use podwire_tests::{AgentOptions, TestNode, links};
 use serde_json::{Value, json};
-
-const SCHEMA: &str = include_str!("../../docs/tools.schema.json");
-
-fn schema() -> Value {
-    serde_json::from_str(SCHEMA).unwrap()
-}
-
-/// The schema of one command's output.
-fn validator(name: &str) -> Validator {
-    let mut schema = schema();
-    schema["$ref"] = json!(format!("#/$defs/{name}"));
-    jsonschema::validator_for(&schema).unwrap()
-}
-
-#[track_caller]
-fn assert_valid(name: &str, value: &Value) {
-    let validator = validator(name);
-    let errors: Vec<String> = validator
-        .iter_errors(value)
-        .map(|error| format!("{}: {error}", error.instance_path()))
-        .collect();
-    assert!(errors.is_empty(), "{name}: {errors:#?}\n{value:#}");
-}
 
 /// Runs a tool, and compares its JSON with the schema.
 #[track_caller]

@@ -101,9 +101,9 @@ pub enum ToolError {
 impl ToolError {
     pub(super) fn exit(&self) -> Exit {
         match self {
-            Self::NoAgent { .. } | Self::Broken { .. } | Self::Unknown { .. } => Exit::NoAgent,
             Self::NotFound(_) => Exit::NotFound,
-            _ => Exit::Unwell,
+            Self::File { .. } | Self::Output(_) => Exit::Unwell,
+            _ => Exit::Blind,
         }
     }
 }
@@ -160,20 +160,20 @@ impl AgentSocket {
         self.ask(Method::POST, path).await
     }
 
-    /// Whether the agent sees the switch. If not, says on standard error that what it reports of
-    /// ports is what it saw before.
+    /// Whether what an agent reports of ports is what the switch has now.
     ///
     /// # Errors
-    /// There is no agent, or it failed.
-    pub(super) async fn sees_the_switch(&self) -> Result<bool, ToolError> {
+    /// There is no agent, it failed, or it does not see the switch: what it reports is what it saw
+    /// before.
+    pub(super) async fn sees_the_switch(&self) -> Result<(), ToolError> {
         let status: StatusView = self.get("/v1/status").await?;
         let problem = match (status.database.current, status.vswitchd.ok) {
-            (true, true) => return Ok(true),
+            (true, true) => return Ok(()),
             (false, _) => format!("Open vSwitch's database: {}", status.database.state),
             (true, false) => "ovs-vswitchd does not answer".to_owned(),
         };
-        eprintln!("podwire: {problem}; this is the state before that\nlook: podwire doctor");
-        Ok(false)
+        let before = "this is the state before that\nlook: podwire doctor";
+        Err(ToolError::Unable(format!("{problem}; {before}")))
     }
 
     /// `GET`s a page of JSON lines, to be read as they arrive.

@@ -99,6 +99,8 @@ struct Look<'a> {
     /// In OVN mode.
     ovn: Option<&'a OvnView>,
     logical: Logical,
+    /// How many kinds of packets were not looked at, because there were too many at once.
+    left_out: usize,
 }
 
 impl FlowsArgs {
@@ -114,6 +116,7 @@ impl FlowsArgs {
             port,
             ovn: None,
             logical: Logical::default(),
+            left_out: 0,
         };
         if status.mode == Mode::Ovn.name() {
             look.ovn = Some(&status.switch.ovn);
@@ -134,6 +137,12 @@ impl FlowsArgs {
                     .show_line(&kind, || printable(&kind.to_string()) + "\n")?;
             }
         }
+        if look.left_out > 0 {
+            let kinds = look.left_out;
+            eprintln!("podwire: {kinds} kinds of dropped packets were too many to be looked at");
+        }
+        // Without them the ports, and so whose packets these are, may be others by now.
+        agent.sees_the_switch().await?;
         let seconds = self.seconds;
         if self.answer.format() == Format::Text {
             show(&match dropped {
@@ -158,7 +167,7 @@ impl Look<'_> {
 
     /// What was dropped since the last look; at the first one, only what is there is noted.
     async fn dropped(
-        &self,
+        &mut self,
         counts: &mut HashMap<String, u64>,
         reasons: &mut HashMap<String, Option<(&'static str, String)>>,
         first: bool,
@@ -180,6 +189,7 @@ impl Look<'_> {
                 }
                 if !reasons.contains_key(key) {
                     if traced == MOST_TRACED {
+                        self.left_out += 1;
                         continue;
                     }
                     traced += 1;

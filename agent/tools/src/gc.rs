@@ -35,6 +35,7 @@ impl GcArgs {
         self.answer.show(&list, |paint| {
             text(&list, self.dry_run, self.no_headers, paint)
         })?;
+        agent.sees_the_switch().await?;
         let remains = |it: &podwire::reconcile::Leftover| !it.removed;
         let has_qos = self.dry_run && list.qos_rows > 0;
         Ok(Exit::by_health(

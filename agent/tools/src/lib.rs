@@ -12,7 +12,6 @@ mod check;
 mod client;
 mod connectivity;
 mod doctor;
-mod exit;
 mod flows;
 mod gc;
 mod help;
@@ -33,9 +32,9 @@ use std::process::ExitCode;
 use clap::Subcommand;
 
 pub use client::{AgentSocket, ToolError};
-pub use exit::{EXIT_CODES, Exit};
 pub use help::grouped;
 use output::{AnswerArgs, CommonArgs};
+pub use podwire_daemon::exit::{EXIT_CODES, Exit};
 use podwire_daemon::output::{json, show, yaml};
 
 /// The tools.

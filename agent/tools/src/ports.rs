@@ -16,7 +16,7 @@ use podwire::ports::PortState;
 /// The flags of `podwire ports`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Exit code 1: one of the ports shown has failed, or the agent can't see the \
+    after_help = "Exit code 1: one of the ports shown has failed; 3: the agent can't see the \
                   switch.\n\
                   In a pipe, --watch prints a line for each change; with -o json a JSON object,\n\
                   with -o yaml a document."
@@ -83,10 +83,8 @@ impl PortsArgs {
             Output::Text | Output::Wide => show(&self.table(&list.ports))?,
         }
         let has_failed = |port: &PortView| port.state == PortState::Failed;
-        let sees_the_switch = agent.sees_the_switch().await?;
-        Ok(Exit::by_health(
-            sees_the_switch && !list.ports.iter().any(has_failed),
-        ))
+        agent.sees_the_switch().await?;
+        Ok(Exit::by_health(!list.ports.iter().any(has_failed)))
     }
 
     fn table(&self, ports: &[PortView]) -> String {
@@ -122,7 +120,7 @@ impl PortsArgs {
             }
         }
         eprintln!("podwire: the agent has stopped");
-        Ok(Exit::NoAgent)
+        Ok(Exit::Blind)
     }
 }
 

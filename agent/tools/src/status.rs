@@ -29,6 +29,9 @@ struct Shown {
     status: StatusView,
     #[serde(skip_serializing_if = "Option::is_none")]
     node_role: Option<Role>,
+    /// Why the node role's record can't be read.
+    #[serde(skip)]
+    unread: Option<String>,
 }
 
 /// From this many addresses on, a subnet counts as unlimited.
@@ -40,22 +43,31 @@ impl StatusArgs {
     pub(super) async fn run(self) -> Result<Exit, ToolError> {
         let agent = self.answer.agent();
         let run_dir = agent.path().parent().unwrap_or(Path::new("/run/podwire"));
-        // An unreadable one is doctor's to report.
         let node_role = podwire_node::role(&run_dir.join(podwire_node::DIRECTORY));
+        let unread = node_role.as_ref().err().map(ToString::to_string);
         let shown = Shown {
             status: agent.get("/v1/status").await?,
             node_role: node_role.ok().flatten(),
+            unread,
         };
+        let now = now_micros();
+        let (_, is_well) = text(&shown, now, width(), Paint::PLAIN);
         self.answer
-            .show(&shown, |paint| text(&shown, now_micros(), width(), paint))?;
-        Ok(Exit::by_health(shown.status.ready))
+            .show(&shown, |paint| text(&shown, now, width(), paint).0)?;
+        Ok(Exit::by_health(is_well))
     }
 }
 
-fn text(shown: &Shown, now: u64, width: usize, paint: Paint) -> String {
-    let Shown { status, node_role } = shown;
+/// The screen, and whether no line of it is bad.
+fn text(shown: &Shown, now: u64, width: usize, paint: Paint) -> (String, bool) {
+    let Shown {
+        status,
+        node_role,
+        unread,
+    } = shown;
     let mut screen = Screen {
         text: String::new(),
+        is_well: status.ready,
         width,
         paint,
     };
@@ -81,6 +93,13 @@ fn text(shown: &Shown, now: u64, width: usize, paint: Paint) -> String {
             false => "does not run: what it created stays, but nothing restores it".to_owned(),
         };
         screen.line("node role", role.runs && role.well, &text);
+    }
+    if let Some(error) = unread {
+        screen.line(
+            "node role",
+            false,
+            &format!("its record can't be read: {error}"),
+        );
     }
     for source in &status.sources {
         screen.line("pods known", source.problem.is_none(), &source_text(source));
@@ -125,7 +144,7 @@ fn text(shown: &Shown, now: u64, width: usize, paint: Paint) -> String {
         screen.line("awaited", true, &format!("an ADD waits for {pod}"));
     }
     failures(&mut screen, status, now);
-    screen.text
+    (screen.text, screen.is_well)
 }
 
 fn switch(screen: &mut Screen, status: &StatusView) {
@@ -196,6 +215,8 @@ fn failures(screen: &mut Screen, status: &StatusView, now: u64) {
 
 struct Screen {
     text: String,
+    /// Whether no line is bad.
+    is_well: bool,
     width: usize,
     paint: Paint,
 }
@@ -203,6 +224,7 @@ struct Screen {
 impl Screen {
     /// A name and its value, wrapped as needed. Only the first line with a name shows it.
     fn line(&mut self, label: &str, well: bool, what: &str) {
+        self.is_well &= well;
         let room = self.width.saturating_sub(LABEL + 3).max(40);
         for (number, part) in wrapped(&printable(what), room).iter().enumerate() {
             let (mark, label) = match (number, well, label) {

@@ -23,6 +23,29 @@ pub enum RowStatus {
     Foreign,
 }
 
+/// [`RowStatus::InSync`] as a word.
+pub const IN_SYNC: &str = "in sync";
+
+impl RowStatus {
+    /// For people and programs.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::InSync => IN_SYNC,
+            Self::Missing => "missing",
+            Self::Differs(_) => "differs",
+            Self::Foreign => "foreign",
+        }
+    }
+
+    /// The columns in which it differs.
+    pub fn columns(self) -> Vec<&'static str> {
+        match self {
+            Self::Differs(columns) => columns,
+            _ => Vec::new(),
+        }
+    }
+}
+
 impl<'db> Plan<'db> {
     /// How each of a key's rows is in the database, with the row; and the number of rows that the
     /// key has there and should not have.

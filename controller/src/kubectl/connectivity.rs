@@ -38,6 +38,8 @@ const NEIGHBOURS: usize = 3;
 const ROUNDS: usize = 4;
 /// The age at which another test's namespace was left behind, in seconds.
 const LEFT_BEHIND: i64 = 900;
+/// So long before the deadline nothing is tried any more.
+const REPORT: Duration = Duration::from_secs(1);
 /// How long what was made has to be accepted for removal.
 const REMOVAL: Duration = Duration::from_secs(10);
 
@@ -96,7 +98,7 @@ impl ConnectivityArgs {
         remove_left_behind(&cluster, seconds).await?;
         let deadline = Instant::now() + Duration::from_secs(self.deadline.into());
         let tested = tokio::select! {
-            tested = timeout_at(deadline, self.test(&cluster, &test)) => {
+            tested = timeout_at(deadline, self.test(&cluster, &test, deadline - REPORT)) => {
                 tested.unwrap_or_else(|_| {
                     let seconds = self.deadline;
                     let late = format!("it has not ended within {seconds} s (--deadline)");
@@ -119,7 +121,13 @@ impl ConnectivityArgs {
         Ok(report.is_well)
     }
 
-    async fn test(&self, cluster: &Cluster, test: &Cluster) -> Result<Report, Failure> {
+    /// What is not tried until then has failed.
+    async fn test(
+        &self,
+        cluster: &Cluster,
+        test: &Cluster,
+        until: Instant,
+    ) -> Result<Report, Failure> {
         let mut not_tried = Vec::new();
         let mut nodes = Vec::new();
         for node in cluster.nodes().await? {
@@ -144,7 +152,11 @@ impl ConnectivityArgs {
         }
         let wanted = objects::ends(&nodes, has_policies);
         make(test, &wanted, &image, has_policies).await?;
-        let ends = running(test, wanted, self.deadline / 2).await?;
+        let (ends, waiting) = running(test, wanted, self.deadline / 2).await?;
+        not_tried.extend(waiting);
+        if self.external.is_none() {
+            not_tried.push("the outside: no address is given by --external".to_owned());
+        }
         let services = api::<Service>(test);
         let service = cluster.answered(services.get(NAME)).await?;
         let dns = Api::<Service>::namespaced(cluster.client.clone(), "kube-system");
@@ -155,7 +167,14 @@ impl ConnectivityArgs {
         let plan = |end: &End| self.tries(end, &nodes, &ends, &service, has_dns);
         let clients = ends.values().map(|(end, _)| (end, plan(end)));
         let clients = clients.filter(|(_, tries)| !tries.is_empty());
-        let asked = clients.map(|(end, tries)| attempts(test, end, tries));
+        let asked = clients.map(|(end, tries)| async move {
+            let tried = timeout_at(until, attempts(test, end, &tries)).await;
+            tried.unwrap_or_else(|_| {
+                let late = format!("not tried within {} s (--deadline)", self.deadline);
+                let tries = tries.iter();
+                tries.map(|it| attempt(end, it, Err(&late))).collect()
+            })
+        });
         let attempts: Vec<Vec<Attempt>> = iter(asked).buffered(AT_ONCE).collect().await;
         let attempts: Vec<Attempt> = attempts.into_iter().flatten().collect();
         let is_well = !nodes.is_empty()
@@ -304,7 +323,7 @@ impl Try {
 
 /// What came of an end's tries. What fails is tried again: a policy or a service that has just been
 /// made is not on every node at once. What should fail is tried once.
-async fn attempts(test: &Cluster, client: &End, tries: Vec<Try>) -> Vec<Attempt> {
+async fn attempts(test: &Cluster, client: &End, tries: &[Try]) -> Vec<Attempt> {
     let mut results: Vec<Option<Attempt>> = vec![None; tries.len()];
     for _ in 0..ROUNDS {
         let is_open = |at: &usize| results[*at].as_ref().is_none_or(|it| !it.is_well);
@@ -387,8 +406,12 @@ async fn make(
     made.into_iter().collect()
 }
 
-/// Waits until all ends run.
-async fn running(test: &Cluster, wanted: Vec<End>, seconds: u16) -> Result<Ends, Failure> {
+/// Waits until all ends run, for so long; with those that do not then, and why.
+async fn running(
+    test: &Cluster,
+    wanted: Vec<End>,
+    seconds: u16,
+) -> Result<(Ends, Vec<String>), Failure> {
     let pods = api::<Pod>(test);
     let mut missing: BTreeMap<String, End> = wanted
         .into_iter()
@@ -402,11 +425,10 @@ async fn running(test: &Cluster, wanted: Vec<End>, seconds: u16) -> Result<Ends,
             let why = why
                 .get(&end.name)
                 .map_or("no kubelet has seen it", String::as_str);
-            format!("{} on {}: {why}", end.name, end.node)
+            let (node, name) = (&end.node, &end.name);
+            format!("node {node}: {name} not running in {seconds} s, half of --deadline: {why}")
         });
-        let waiting = waiting.collect::<Vec<_>>().join("; ");
-        let what = format!("not running in {seconds} s, half of --deadline: {waiting}");
-        Failure::Unknown(what)
+        waiting.collect::<Vec<_>>()
     };
     while !missing.is_empty() {
         let watch = WatchParams::default().timeout(60);
@@ -414,7 +436,7 @@ async fn running(test: &Cluster, wanted: Vec<End>, seconds: u16) -> Result<Ends,
         let mut events = std::pin::pin!(events);
         while !missing.is_empty() {
             let Ok(event) = timeout_at(deadline, events.next()).await else {
-                return Err(late(&missing, &why));
+                return Ok((ends, late(&missing, &why)));
             };
             let pod = match event {
                 None => break,
@@ -436,7 +458,7 @@ async fn running(test: &Cluster, wanted: Vec<End>, seconds: u16) -> Result<Ends,
             }
         }
     }
-    Ok(ends)
+    Ok((ends, Vec::new()))
 }
 
 /// Removes the test's namespace, and with it everything in it.

@@ -60,7 +60,7 @@ impl Part {
         Self::OpenVswitch,
     ];
 
-    fn label(self) -> &'static str {
+    pub(super) fn label(self) -> &'static str {
         match self {
             Self::Agent => "podwire",
             Self::NodeRole => "podwire-node",
@@ -124,7 +124,7 @@ impl Cluster {
     pub(super) async fn pod(&self, namespace: &str, name: &str) -> Result<Pod, Failure> {
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
         let pod = self.answered(pods.get_opt(name)).await?;
-        pod.ok_or_else(|| Failure::Unknown(format!("there is no pod {namespace}/{name}")))
+        pod.ok_or_else(|| Failure::Missing(format!("there is no pod {namespace}/{name}")))
     }
 
     /// All objects of a kind with these labels, page by page.

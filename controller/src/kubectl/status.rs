@@ -1,9 +1,13 @@
 //! `kubectl podwire status`: every node in one table, and what is wrong.
 
+mod ovn;
+
 use std::fmt::{self, Write as _};
 
 use futures_util::StreamExt as _;
 use futures_util::stream::iter;
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::Api;
 use podwire_daemon::output::OutputArgs;
 use serde::Serialize;
 use serde_json::Value;
@@ -11,6 +15,8 @@ use serde_json::Value;
 use super::exec::Cluster;
 use super::objects::{NodeObject, OwnPod, Part, agent_on};
 use super::{Common, Failure, print};
+use crate::lease::NAME;
+use ovn::OvnView;
 
 /// Nodes that are asked at once.
 const AT_ONCE: usize = 16;
@@ -33,6 +39,7 @@ struct ClusterView {
     /// Everything could be asked, and nothing is wrong.
     is_well: bool,
     controller: ControllerView,
+    ovn: OvnView,
     nodes: Vec<NodeView>,
 }
 
@@ -75,14 +82,17 @@ impl StatusArgs {
         let (nodes, pods) = (cluster.nodes().await?, cluster.own_pods().await?);
         let asked = nodes.iter().map(|node| node_view(&cluster, node, &pods));
         let nodes = iter(asked).buffered(AT_ONCE).collect();
-        let (controller, nodes): (_, Vec<_>) =
-            tokio::join!(controller_view(&cluster, &pods), nodes);
+        let controller = controller_view(&cluster, &pods);
+        let ovn = OvnView::of(&cluster, &pods);
+        let (controller, ovn, nodes): (_, _, Vec<_>) = tokio::join!(controller, ovn, nodes);
         let is_well = controller.problems.is_empty()
+            && ovn.problems.is_empty()
             && !nodes.is_empty()
             && nodes.iter().all(|node| node.problems.is_empty());
         let view = ClusterView {
             is_well,
             controller,
+            ovn,
             nodes,
         };
         print(self.output.output, &view, || view.to_string())?;
@@ -93,7 +103,7 @@ impl StatusArgs {
 async fn controller_view(cluster: &Cluster, pods: &[OwnPod]) -> ControllerView {
     let mut view = ControllerView::default();
     let mut controllers = of_part(pods, Part::Controller).peekable();
-    if controllers.peek().is_none() {
+    if controllers.peek().is_none() && has_led(cluster, pods).await {
         let none = format!(
             "no pod of podwire-controller in namespace {}",
             cluster.namespace
@@ -120,19 +130,42 @@ async fn controller_view(cluster: &Cluster, pods: &[OwnPod]) -> ControllerView {
             problems.map(|it| format!("{}: {}", text(it, "object"), text(it, "message")));
         view.problems.extend(problems);
         if view.problems.is_empty() {
+            let advice = status["northd"]["advice"].as_str();
+            let leader = || format!("leader: {}", text(status, "leader"));
             view.problems
-                .push(format!("leader: {}", text(status, "leader")));
+                .push(advice.map_or_else(leader, |advice| format!("ovn-northd: {advice}")));
         }
     }
     view
+}
+
+/// Whether a controller belongs here: not in plain mode, nor beside another control plane.
+async fn has_led(cluster: &Cluster, pods: &[OwnPod]) -> bool {
+    let of_ovn = [Part::Northbound, Part::Southbound, Part::OvnController];
+    if pods.iter().any(|it| of_ovn.contains(&it.part)) {
+        return true;
+    }
+    let leases: Api<Lease> = Api::namespaced(cluster.client.clone(), &cluster.namespace);
+    // Who can't be asked may have one.
+    !matches!(cluster.answered(leases.get_opt(NAME)).await, Ok(None))
 }
 
 async fn node_view(cluster: &Cluster, node: &NodeObject, pods: &[OwnPod]) -> NodeView {
     let mut problems: Vec<Problem> = node.unready.iter().map(Problem::of).collect();
     let of_node = |part| of_part(pods, part).filter(|pod| pod.node == node.name);
     // The node role's own report is in the agent's answer.
-    let away = of_node(Part::NodeRole).filter_map(|pod| pod.away.as_ref());
-    problems.extend(away.map(Problem::of));
+    for part in [Part::NodeRole, Part::OvnController, Part::OpenVswitch] {
+        let own: Vec<_> = of_node(part).collect();
+        problems.extend(
+            own.iter()
+                .filter_map(|pod| pod.away.as_ref())
+                .map(Problem::of),
+        );
+        if own.is_empty() && of_part(pods, part).next().is_some() {
+            let missing = format!("no pod of {}, which other nodes have", part.label());
+            problems.push(Problem::of(missing));
+        }
+    }
     let agent = agent_on(pods, &node.name);
     let mut status = None;
     match agent {
@@ -250,6 +283,7 @@ impl fmt::Display for ClusterView {
         for problem in &self.controller.problems {
             writeln!(f, "controller: {problem}")?;
         }
+        write!(f, "{}", self.ovn)?;
         for node in &self.nodes {
             for Problem { what, fix } in node.problems.iter().take(MOST) {
                 writeln!(f, "{}: {what}", node.name)?;

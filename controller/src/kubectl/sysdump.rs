@@ -1,7 +1,7 @@
 //! `kubectl podwire sysdump`: one file with what every node, every controller and the API server
 //! know, without secrets.
 
-mod databases;
+pub(super) mod databases;
 
 use std::io::Read as _;
 use std::path::PathBuf;

@@ -201,12 +201,14 @@ async fn receiver(cluster: &Cluster, own: &[OwnPod], from: &End, to: &End) -> Op
     let (passes, what) = match checked {
         Ok(checked) => {
             let attachments = checked["attachments"].as_array().into_iter().flatten();
+            let is_busy = attachments.clone().any(|it| it["busy"] == true);
             let differences = attachments.flat_map(|it| it["differences"].as_array());
             let differences = differences.flatten().filter_map(|it| it["what"].as_str());
             let differences: Vec<&str> = differences.collect();
-            match differences.is_empty() {
-                true => (Some(true), format!("{pod} is attached as its ADD made it")),
-                false => (Some(false), differences.join("; ")),
+            match (differences.is_empty(), is_busy) {
+                (true, true) => (None, format!("{pod} is being worked on")),
+                (true, false) => (Some(true), format!("{pod} is attached as its ADD made it")),
+                (false, _) => (Some(false), differences.join("; ")),
             }
         }
         Err(why) => (None, why),

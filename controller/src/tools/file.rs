@@ -15,7 +15,7 @@ const LARGEST: u64 = 4 << 20;
 /// # Errors
 /// It can't be read.
 pub(super) fn documents(path: &Path) -> Result<Vec<(String, Value)>, ToolError> {
-    let failed = |problem: String| ToolError::File(format!("{}: {problem}", path.display()));
+    let failed = |problem: String| ToolError::Mistake(format!("{}: {problem}", path.display()));
     let text = text_of(path).map_err(failed)?;
     let documents = serde_saphyr::from_multiple::<Value>(&text);
     let documents = documents.map_err(|error| failed(format!("no YAML or JSON: {error}")))?;

@@ -136,7 +136,7 @@ fn answered(
     if let Some(name) = name {
         answers.retain(|it| it.network == name);
         let Some(answer) = answers.first() else {
-            return Err(ToolError::Unknown(format!("there is no network {name}")));
+            return Err(ToolError::Missing(format!("there is no network {name}")));
         };
         let text = format.encode(answer, || answer.to_string());
         return Ok((text.map_err(ToolError::Format)?, answer.is_well()));
@@ -259,7 +259,7 @@ pub async fn create(
     if let Some(known) = view.state.networks.live.get(&network) {
         let fields = known.differing(&asked);
         if !fields.is_empty() {
-            return Err(ToolError::Unknown(format!(
+            return Err(ToolError::Refused(format!(
                 "network {} exists with other {}",
                 network.name(),
                 fields.join(", ")
@@ -268,7 +268,7 @@ pub async fn create(
     }
     let api = api(&view, namespace);
     let object: DynamicObject = serde_json::from_value(object_of(id, &wanted))
-        .map_err(|error| ToolError::File(error.to_string()))?;
+        .map_err(|error| ToolError::Mistake(error.to_string()))?;
     api.create(&PostParams::default(), &object).await?;
     Ok(format!(
         "created {} of network {}\n",
@@ -314,11 +314,11 @@ pub async fn update(
     let text = object.data["spec"]["config"].as_str().unwrap_or_default();
     let parsed = serde_json::from_str::<Value>(text);
     let mut wanted = parsed.map_err(|error| {
-        ToolError::Unknown(format!("{}: spec.config is no JSON: {error}", shown(id)))
+        ToolError::Refused(format!("{}: spec.config is no JSON: {error}", shown(id)))
     })?;
     if !wanted["plugins"].is_null() {
         let what = "its spec.config has plugins: edit it";
-        return Err(ToolError::Unknown(format!("{}: {what}", shown(id))));
+        return Err(ToolError::Refused(format!("{}: {what}", shown(id))));
     }
     shape.put(&mut wanted);
     let (network, asked) = checked(id, &wanted)?;
@@ -326,7 +326,7 @@ pub async fn update(
     if let Some(known) = view.state.networks.live.get(&network) {
         let fields = known.fixed(&asked);
         if !fields.is_empty() && !holders.is_empty() {
-            return Err(ToolError::Unknown(format!(
+            return Err(ToolError::Refused(format!(
                 "{} of network {} can't change while pods are on it: {}",
                 fields.join(", "),
                 network.name(),
@@ -362,7 +362,7 @@ pub async fn delete(config: &Config, id: &ObjectName) -> Result<String, ToolErro
     is_nobodys(&view, id)?;
     let asking: Vec<String> = view.state.networks.asking(id).map(shown).collect();
     if !asking.is_empty() {
-        return Err(ToolError::Unknown(format!(
+        return Err(ToolError::Refused(format!(
             "pods are on the network of {}: {}",
             shown(id),
             listed(&asking)
@@ -380,7 +380,7 @@ fn is_nobodys(view: &View, id: &ObjectName) -> Result<(), ToolError> {
     };
     let (id, owner) = (shown(id), object(owner));
     let why = format!("{id} is made for {owner}: change or delete that");
-    Err(ToolError::Unknown(why))
+    Err(ToolError::Refused(why))
 }
 
 /// What the leader would read of such a configuration.
@@ -390,13 +390,13 @@ fn checked(id: &ObjectName, config: &Value) -> Result<(Network, Shape), ToolErro
         "spec": { "config": config.to_string() },
     });
     let object = serde_json::from_value(object);
-    let object = object.map_err(|error| ToolError::File(error.to_string()))?;
+    let object = object.map_err(|error| ToolError::Mistake(error.to_string()))?;
     match Definition::of(&object).map(|it| it.network) {
         Some(Ok(network)) => Ok(network),
-        Some(Err(problem)) => Err(ToolError::Unknown(format!("{}: {problem}", shown(id)))),
+        Some(Err(problem)) => Err(ToolError::Mistake(format!("{}: {problem}", shown(id)))),
         None => {
             let what = "it is another plugin's, or means the default network";
-            Err(ToolError::Unknown(format!("{}: {what}", shown(id))))
+            Err(ToolError::Refused(format!("{}: {what}", shown(id))))
         }
     }
 }

@@ -133,7 +133,7 @@ pub async fn policy(
     };
     let answer = answer.ok_or_else(|| {
         let kind = key.of.kind().map_or("policy", |(_, kind)| kind);
-        ToolError::Unknown(format!("there is no {kind} {}", shown(key, "")))
+        ToolError::Missing(format!("there is no {kind} {}", shown(key, "")))
     })?;
     let is_well = answer.is_in_sync && answer.problems.is_empty();
     let text = format.encode(&answer, || answer.to_string());

@@ -55,7 +55,7 @@ impl Round {
         let outcome = ovsdb.transact(&transaction, deadline).await?;
         let row = outcome.rows(asked).first();
         let number = row.and_then(|row| row.column("nb_cfg")?.as_integer());
-        let number = number.ok_or_else(|| ToolError::Unknown(format!("{TABLE} has no row")))?;
+        let number = number.ok_or_else(|| ToolError::Refused(format!("{TABLE} has no row")))?;
         let mut took = [None; 2];
         for (took, column) in took.iter_mut().zip(["sb_cfg", "hv_cfg"]) {
             let awaited = format!("{column} {number}");

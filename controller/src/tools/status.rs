@@ -6,12 +6,17 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::jiff::Timestamp;
 use kube::Api;
 use podwire_daemon::output::Format;
+use podwire_ovs::certificate::ending;
+use podwire_ovs::client::Client as Ovsdb;
 use podwire_ovs::nb::{EPOCH, Table};
+use podwire_ovs::protocol::TlsKeys;
+use podwire_ovs::replica::TableSpec;
 use serde::Serialize;
+use tokio::time::Instant;
 
 use super::ovn::{self, Northd, Size};
 use super::round::Round;
-use super::{ToolError, View};
+use super::{REACH, ToolError, View, reach_database};
 use crate::config::Config;
 use crate::lease::{DELAYS, NAME};
 use crate::write::Write;
@@ -36,6 +41,8 @@ struct Status {
     services: usize,
     /// By table.
     rows: BTreeMap<&'static str, usize>,
+    /// Why the southbound database can't be asked; null if it answers, or is not named.
+    southbound: Option<String>,
     /// ovn-northd and the nodes, as the leader sees them.
     northd: Northd,
     /// What OVN answered, if it was asked.
@@ -70,7 +77,8 @@ pub async fn status(
     format: Format,
     ask: Option<Duration>,
 ) -> Result<(String, bool), ToolError> {
-    let mut view = View::open(config).await?;
+    let (view, southbound) = tokio::join!(View::open(config), southbound(config));
+    let mut view = view?;
     let leases: Api<Lease> = Api::namespaced(view.client.clone(), &config.lease_namespace);
     let lease = leases.get_opt(NAME).await?;
     let (leader, has_leader) = leader(lease.as_ref());
@@ -99,7 +107,20 @@ pub async fn status(
         }),
         _ => None,
     });
-    let problems: Vec<_> = problems.collect();
+    // What ends soon is one before nothing works any more.
+    let keys = config.tls();
+    let ending = keys
+        .iter()
+        .flat_map(TlsKeys::inspect)
+        .filter_map(|(file, read)| {
+            let message = ending(file, &read.ok()?, Timestamp::now())?;
+            Some(Problem {
+                object: "TLS".to_owned(),
+                reason: "CertificateEnds",
+                message,
+            })
+        });
+    let problems: Vec<_> = problems.chain(ending).collect();
     let cluster = &view.state.cluster;
     let size = Size {
         pods: cluster.pods.len(),
@@ -112,13 +133,18 @@ pub async fn status(
     };
     let is_answered = round.as_ref().is_none_or(Round::has_northd);
     let status = Status {
-        is_well: has_leader && problems.is_empty() && !northd.is_stuck() && is_answered,
+        is_well: has_leader
+            && problems.is_empty()
+            && southbound.is_none()
+            && !northd.is_stuck()
+            && is_answered,
         leader,
         epoch,
         nodes: cluster.nodes.len(),
         pods: cluster.pods.len(),
         services: cluster.services.len(),
         rows,
+        southbound,
         northd,
         round,
         pending: Pending {
@@ -158,6 +184,9 @@ impl fmt::Display for Status {
             ),
         };
         line("pending", &pending)?;
+        if let Some(problem) = &self.southbound {
+            line("problem", problem)?;
+        }
         for (name, content) in self.northd.lines() {
             line(name, &content)?;
         }
@@ -175,6 +204,24 @@ impl fmt::Display for Status {
         }
         Ok(())
     }
+}
+
+/// Why the southbound database can't be asked. Nothing reaches the nodes then.
+async fn southbound(config: &Config) -> Option<String> {
+    if config.sb_db.is_empty() {
+        return None;
+    }
+    let global = TableSpec {
+        name: "SB_Global",
+        columns: &["nb_cfg"],
+        indexes: &[],
+    };
+    let asked = async {
+        let ovsdb = Ovsdb::start(config.database("OVN_Southbound", vec![global])?);
+        let server = format!("the southbound database {} (--sb-db)", config.sb_db);
+        reach_database(&ovsdb, server, Instant::now() + REACH).await
+    };
+    asked.await.err().map(|error: ToolError| error.to_string())
 }
 
 /// The leader, and whether there is one.

@@ -2,6 +2,7 @@
 
 use podwire_tests::apiserver::ApiServer;
 use podwire_tests::ovn::Central;
+use podwire_tests::schema::assert_valid;
 use serde_json::{Value, json};
 
 use crate::fixture::{Running, await_row, column, flags, names, pod_of, populate, populated};
@@ -76,7 +77,7 @@ async fn networks_are_made_shown_changed_and_removed_with_their_refusals() {
         ),
     ] {
         let (code, text) = run(line);
-        assert!(code == Some(1) && text.contains(field), "{line}: {text}");
+        assert!(code == Some(2) && text.contains(field), "{line}: {text}");
     }
     assert_eq!(
         server.object("NetworkAttachmentDefinition", "shop", "bad"),
@@ -102,6 +103,7 @@ async fn networks_are_made_shown_changed_and_removed_with_their_refusals() {
     }
     let (_, listed) = run("list -o json");
     let listed: Value = serde_json::from_str(&listed).unwrap();
+    assert_valid("controllerNetworks", &listed);
     assert_eq!(listed[0]["network"], "shop-blue");
     assert_eq!(listed[0]["attachments"].as_array().unwrap().len(), 1);
 
@@ -123,7 +125,7 @@ async fn networks_are_made_shown_changed_and_removed_with_their_refusals() {
     await_row(&central, "Logical_Switch", switch, false);
     let (code, text) = run("get shop-blue");
     assert!(
-        code == Some(1) && text.contains("there is no network shop-blue"),
+        code == Some(4) && text.contains("there is no network shop-blue"),
         "{text}"
     );
     controller.stop().await.unwrap();
@@ -146,6 +148,7 @@ async fn a_user_s_network_is_shown_with_its_object_and_changed_by_that_alone() {
     assert_eq!(code, Some(1), "{text}");
     let (_, text) = run("list -o yaml");
     let all: Value = serde_saphyr::from_str(&text).unwrap();
+    assert_valid("controllerNetworks", &all);
     assert_eq!(all[0]["network"], "cluster_udn_red");
     assert_eq!(
         all[0]["definitions"][0]["from"],
@@ -204,7 +207,14 @@ async fn without_a_cluster_the_rows_themselves_are_made_shown_changed_and_remove
         ("delete red", "there is no network red"),
     ] {
         let (code, text) = alone(line);
-        assert!(code == Some(1) && text.contains(why), "{line}: {text}");
+        // No such object; a mistake in what was given; refused.
+        let expected = match why {
+            _ if why.starts_with("there is no") => 4,
+            _ if why.contains(": ") || why.starts_with("--") => 2,
+            _ => 1,
+        };
+        assert_eq!(code, Some(expected), "{line}: {text}");
+        assert!(text.contains(why), "{line}: {text}");
     }
     central.nbctl("ls-add theirs_ovn_layer2_switch");
     let (code, text) = alone("create theirs");
@@ -240,6 +250,7 @@ async fn without_a_cluster_the_rows_themselves_are_made_shown_changed_and_remove
     );
     let (code, text) = alone("list -o json");
     let all: Value = serde_json::from_str(&text).unwrap();
+    assert_valid("controllerNetworks", &all);
     assert_eq!((code, &all[0]["network"]), (Some(0), &json!("blue")));
     assert_eq!(all[0]["shape"]["mtu"], 1300);
     // What would take a port's address is refused with its name, the rest is done.

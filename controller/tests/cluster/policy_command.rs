@@ -6,6 +6,7 @@ use podwire_controller::cluster::policy::Direction;
 use podwire_controller::want::policy::{isolated_group, policy_group};
 use podwire_tests::apiserver::ApiServer;
 use podwire_tests::ovn::Central;
+use podwire_tests::schema::assert_valid;
 use serde_json::{Value, json};
 
 use crate::fixture::{Running, flags, pod_of, populate};
@@ -74,6 +75,7 @@ async fn a_policy_is_shown_with_pods_rules_and_rows() {
     }
     let (_, text) = show(&["-o", "json"]);
     let shown: Value = serde_json::from_str(&text).unwrap();
+    assert_valid("controllerPolicy", &shown);
     assert_eq!(shown["isInSync"], true);
     assert_eq!(
         shown["selects"],
@@ -197,7 +199,7 @@ cut        all protocols and ports
            to   1 pod of default (app=web)
            by   ingress of namespace default: denied: no rule of deny allows it
 ";
-    assert!(code == 3 && text.contains(expected), "{code} {text}");
+    assert!(code == 1 && text.contains(expected), "{code} {text}");
 
     // One that is there, and one that opens what it closes.
     server.apply(serde_saphyr::from_str(DENY).unwrap());
@@ -219,6 +221,7 @@ opened     all protocols and ports
     assert!(text.contains("from outside (192.0.2.0/24)\n"), "{text}");
     let (_, text) = dry_run(&central, &server, &both, &["-o", "json"]);
     let report: Value = serde_json::from_str(&text).unwrap();
+    assert_valid("controllerPolicyDryRun", &report);
     let effects: Vec<&Value> = report["changes"]
         .as_array()
         .unwrap()
@@ -271,7 +274,7 @@ opened     all protocols and ports
     ] {
         let (code, text) = dry_run(&central, &server, &file, &[]);
         assert!(
-            code == 1 && text.contains(expected),
+            code == 2 && text.contains(expected),
             "{expected} is not in {text}"
         );
     }

@@ -4,6 +4,7 @@ use std::process::Command;
 
 use podwire_tests::apiserver::{ApiServer, endpoints, node, pod, service};
 use podwire_tests::ovn::Central;
+use podwire_tests::schema::assert_valid;
 use serde_json::{Value, json};
 
 use crate::fixture::{Running, flags};
@@ -131,6 +132,7 @@ async fn people_see_what_is_and_what_would_be_done() {
     assert!(status.contains("pending   nothing"), "{status}");
     let (_, status) = ask(&central, &server, &["status", "--output", "json"]);
     let status: Value = serde_json::from_str(&status).unwrap();
+    assert_valid("controllerStatus", &status);
     assert_eq!(status["isWell"], true);
     assert_eq!(status["rows"]["Logical_Switch"], 3);
     assert_eq!(status["problems"], json!([]));
@@ -160,6 +162,18 @@ async fn people_see_what_is_and_what_would_be_done() {
     ] {
         assert!(text.contains(part), "{part} is not in {text}");
     }
+    let (_, json) = explain(&["--to", "default/db", "-o", "json"]);
+    let json: Value = serde_json::from_str(&json).unwrap();
+    assert_valid("controllerExplain", &json);
+    let port = json!({
+        "name": "default_web",
+        "switch": "node-a",
+        "addresses": "0a:58:0a:f4:00:03 10.244.0.3",
+        "problems": [],
+    });
+    let reaches = &json["reaches"];
+    assert_eq!((&json["port"], &reaches["arrives"]), (&port, &json!(true)));
+    assert_eq!(reaches["policies"][0]["pod"], "default/web");
     let (arrives, text) = explain(&["--to", "10.96.0.10", "--port", "80"]);
     assert!(
         arrives && text.contains("yes, it leaves the logical network at port default_db"),
@@ -177,6 +191,48 @@ async fn people_see_what_is_and_what_would_be_done() {
         text.contains("service    default/front 10.96.0.10 80/TCP to 8080: ready"),
         "{text}"
     );
+    let (_, json) = ask(
+        &central,
+        &server,
+        &["explain", "pod", "default/db", "-o", "json"],
+    );
+    let json: Value = serde_json::from_str(&json).unwrap();
+    assert_valid("controllerExplain", &json);
+    let serving = json!([{
+        "service": "default/front",
+        "clusterIps": ["10.96.0.10"],
+        "ports": ["80/TCP to 8080"],
+        "endpoint": "ready",
+    }]);
+    assert_eq!((&json["services"], json.get("reaches")), (&serving, None));
+    let of_service = |name: &str, more: &[&str]| {
+        let own = ["explain", "service", name];
+        ask(&central, &server, &[&own[..], more].concat())
+    };
+    let (is_well, text) = of_service("default/front", &[]);
+    let expected = "\
+service    default/front
+cluster    10.96.0.10
+port       80/TCP
+endpoint   10.244.1.3 of default/db on no node, 8080/TCP: ready
+row        Load_Balancer ";
+    assert!(is_well && text.starts_with(expected), "{text}");
+    assert!(text.ends_with(": in sync\n"), "{text}");
+    let row = text.lines().last().unwrap().split(' ');
+    let row = row.map(|it| it.trim_end_matches(':'));
+    let name = row.skip_while(|it| *it != "Load_Balancer").nth(1).unwrap();
+    central.nbctl(format!("set load_balancer {name} vips={{}}"));
+    let (is_well, json) = of_service("default/front", &["-o", "json"]);
+    let json: Value = serde_json::from_str(&json).unwrap();
+    assert_valid("controllerExplainService", &json);
+    let state = (&json["rows"][0]["state"], &json["rows"][0]["differs"]);
+    assert_eq!(state, (&json!("in sync"), &json!([])));
+    assert!(is_well);
+    let (_, text) = of_service("default/empty", &[]);
+    let line = "endpoint   none: connections are rejected\n";
+    assert!(text.contains(line), "{text}");
+    let (is_well, text) = of_service("default/none", &[]);
+    assert!(!is_well && text.contains("it does not exist"), "{text}");
     let (is_well, text) = ask(&central, &server, &["explain", "pod", "default/none"]);
     assert!(
         !is_well && text.contains("is not on the pod network"),

@@ -74,12 +74,17 @@ pub(super) async fn handshake(
         .connect(name, stream)
         .await
     {
-        Ok(stream) => Ok(Secured {
-            stream,
-            own,
-            file: keys.certificate.clone(),
-            has_read: false,
-        }),
+        Ok(stream) => {
+            if let Some(ending) = certificate::ending(&keys.certificate, &own, Timestamp::now()) {
+                tracing::warn!("{ending}");
+            }
+            Ok(Secured {
+                stream,
+                own,
+                file: keys.certificate.clone(),
+                has_read: false,
+            })
+        }
         Err(error) => match verifier.refusal() {
             Some(refusal) => Err(io::Error::other(refusal)),
             None => Err(refused(error, &keys.certificate, &own)),

@@ -362,7 +362,7 @@ fn the_operator_s_bridge_is_used_and_never_changed() {
     let adopt = "--profile adopt --ovn-remote tcp:203.0.113.6:6642";
     let planned = machine.podwire_node("plan", adopt);
     planned.assert_says(
-        Some(2),
+        Some(1),
         &["+ adopted bridge br-ex, as it is (after bridge br-ex"],
     );
     // As an operator moves it, by hand.

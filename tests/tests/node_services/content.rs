@@ -91,7 +91,7 @@ fn a_service_that_nft_refuses_is_left_out_named_counted_and_reported() {
         node.podwire(arguments)
     };
     let words = ["service default/web-17 is left out", "File exists"];
-    show("text").assert_says(Some(2), &words);
+    show("text").assert_says(Some(1), &words);
     let said: Value = serde_json::from_str(&show("json").stdout).unwrap();
     assert_eq!(said["well"], false);
     assert_eq!(said["run"]["well"], false);

@@ -53,8 +53,9 @@ fn shown(status: &StatusView) -> String {
     let shown = Shown {
         status: status.clone(),
         node_role: None,
+        unread: None,
     };
-    text(&shown, 10_000_000, 80, Paint::PLAIN)
+    text(&shown, 10_000_000, 80, Paint::PLAIN).0
 }
 
 #[test]

@@ -37,7 +37,8 @@ const PORT: u16 = 80;
 #[derive(Debug, Args)]
 #[command(
     after_help = "Exit code 0: the packet reaches POD-B, or leaves the node on its way there; 1: \
-                  it does not.\nNothing is sent. podwire timings shows how long ADDs took."
+                  it does not; 3: OVN could not be asked.\nNothing is sent. podwire timings shows \
+                  how long ADDs took."
 )]
 pub struct TraceArgs {
     /// The pod that sends: NAMESPACE/NAME, NAME or container ID
@@ -177,7 +178,11 @@ impl TraceArgs {
                 text(&traced, &status.bridge, self.verbose, paint)
             })?,
         }
-        Ok(Exit::by_health(traced.arrives))
+        let ovn = traced.ovn.as_ref().map(|it| it.verdict);
+        Ok(match (traced.arrives, ovn) {
+            (true, Some(Verdict::Unknown)) => Exit::Blind,
+            (arrives, _) => Exit::by_health(arrives),
+        })
     }
 }
 

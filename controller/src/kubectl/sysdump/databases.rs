@@ -7,15 +7,15 @@ use crate::kubectl::exec::Cluster;
 use crate::kubectl::objects::{OwnPod, Part};
 
 /// A database, as the pods of deploy/ovn serve it.
-struct Database {
-    part: Part,
+pub(in crate::kubectl) struct Database {
+    pub(in crate::kubectl) part: Part,
     directory: &'static str,
-    name: &'static str,
-    socket: &'static str,
+    pub(in crate::kubectl) name: &'static str,
+    pub(in crate::kubectl) socket: &'static str,
     control: &'static str,
 }
 
-const DATABASES: [Database; 2] = [
+pub(in crate::kubectl) const DATABASES: [Database; 2] = [
     Database {
         part: Part::Northbound,
         directory: "ovn/northbound",

@@ -456,6 +456,17 @@ impl State {
         own.max(self.written.get(key).copied().unwrap_or_default())
     }
 
+    /// The rows of a service, and why some of it is not done.
+    pub(crate) fn service_rows(
+        &mut self,
+        id: &ObjectName,
+        plan: &Plan<'_>,
+    ) -> (Vec<want::Row>, Option<String>) {
+        let mut effects = Effects::default();
+        let rows = self.wanted_of_service(id, plan, &mut effects);
+        (rows, effects.warning.map(|(_, text)| text))
+    }
+
     fn wanted_of_service(
         &mut self,
         id: &ObjectName,

@@ -33,7 +33,7 @@ pub fn import(files: &[PathBuf], namespace: &str) -> Result<String, ToolError> {
         for (place, object) in documents(path)? {
             let failed = |problem| {
                 let path = path.display();
-                ToolError::File(format!("{path}: {place}: {problem}"))
+                ToolError::Mistake(format!("{path}: {place}: {problem}"))
             };
             match converted(&object, namespace).map_err(failed)? {
                 Some(converted) => {
@@ -49,7 +49,7 @@ pub fn import(files: &[PathBuf], namespace: &str) -> Result<String, ToolError> {
         if networks == 0 {
             let problem = "it has no onapNetwork, Network or ProviderNetwork";
             let path = path.display();
-            return Err(ToolError::File(format!("{path}: {problem}")));
+            return Err(ToolError::Mistake(format!("{path}: {problem}")));
         }
     }
     Ok(text)

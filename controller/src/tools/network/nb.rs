@@ -77,14 +77,14 @@ pub async fn create(
             fields => {
                 let fields = fields.join(", ");
                 let what = format!("network {name} exists with other {fields}");
-                Err(ToolError::Unknown(what))
+                Err(ToolError::Refused(what))
             }
         };
     }
     if let Some((other, _)) = all.iter().find(|(it, _)| prefix(it.name()) == prefix(name)) {
         let other = other.name();
         let what = format!("name: {name} and {other} would have rows of the same names");
-        return Err(ToolError::Unknown(what));
+        return Err(ToolError::Refused(what));
     }
     write(&ovsdb, (&network, None), &rows::alone(&network, &asked)).await?;
     Ok(format!("created network {name}\n"))
@@ -102,7 +102,7 @@ pub async fn update(config: &Config, name: &str, args: &ShapeArgs) -> Result<Str
     let asked = shape(&wanted).map_err(mistaken)?;
     let fields = known.fixed(&asked);
     if !fields.is_empty() && !ports.is_empty() {
-        return Err(ToolError::Unknown(format!(
+        return Err(ToolError::Refused(format!(
             "{} of network {name} can't change while ports are on it: {}",
             fields.join(", "),
             listed(&ports)
@@ -126,7 +126,7 @@ pub async fn delete(config: &Config, name: &str) -> Result<String, ToolError> {
     if !ports.is_empty() {
         let ports = listed(&ports);
         let what = format!("ports are on network {name}: {ports}");
-        return Err(ToolError::Unknown(what));
+        return Err(ToolError::Refused(what));
     }
     write(&ovsdb, (&network, Some(&known)), &[]).await?;
     Ok(format!("deleted network {name}\n"))
@@ -134,14 +134,14 @@ pub async fn delete(config: &Config, name: &str) -> Result<String, ToolError> {
 
 async fn open(config: &Config) -> Result<Ovsdb, ToolError> {
     let ovsdb = northbound(config)?;
-    let name = format!("{} (--nb)", config.nb_db);
-    reach_database(&ovsdb, &name, Instant::now() + REACH).await?;
+    let server = format!("the northbound database {} (--nb)", config.nb_db);
+    reach_database(&ovsdb, server, Instant::now() + REACH).await?;
     ovsdb.synced(Instant::now() + READ).await?;
     Ok(ovsdb)
 }
 
 fn mistaken(Mistake { field, problem }: Mistake) -> ToolError {
-    ToolError::Unknown(format!("{field}: {problem}"))
+    ToolError::Mistake(format!("{field}: {problem}"))
 }
 
 /// A network with its ports.
@@ -152,7 +152,7 @@ fn of_name(ovsdb: &Ovsdb, name: &str) -> Result<(Network, Shape, Vec<String>), T
         let ports = ports(db, &network, &shape);
         Some((network, shape, ports))
     });
-    found.ok_or_else(|| ToolError::Unknown(format!("there is no network {name}")))
+    found.ok_or_else(|| ToolError::Missing(format!("there is no network {name}")))
 }
 
 /// The ports of others on a network, with their addresses.
@@ -196,12 +196,12 @@ async fn write(
                 "a podwire-controller leads this database (NB_Global has {EPOCH}={epoch}): change \
                  definitions of the cluster, without --nb"
             );
-            return Err(ToolError::Unknown(what));
+            return Err(ToolError::Refused(what));
         }
         let mut plan = Plan::new(db, false);
         let members = (std::iter::empty(), &[][..]);
         let compared = plan.compare(&shared(network), wanted, members, false);
-        compared.map_err(|error| ToolError::Unknown(error.to_string()))?;
+        compared.map_err(|error| ToolError::Refused(error.to_string()))?;
         let mut fence = Transaction::new();
         if let Some(known) = known {
             let name = rows::switch(network, known);
@@ -223,7 +223,7 @@ async fn write(
         Err(TransactError::Fenced { .. }) => {
             let name = network.name();
             let what = format!("ports of network {name} came or went meanwhile: try again");
-            Err(ToolError::Unknown(what))
+            Err(ToolError::Refused(what))
         }
         Err(error) => Err(error.into()),
     }

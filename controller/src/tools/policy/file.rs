@@ -32,7 +32,7 @@ pub(super) enum Read {
 pub(super) fn read(files: &[PathBuf]) -> Result<Vec<(Key, Read)>, ToolError> {
     let mut found = Vec::new();
     for path in files {
-        let failed = |problem: String| ToolError::File(format!("{}: {problem}", path.display()));
+        let failed = |problem: String| ToolError::Mistake(format!("{}: {problem}", path.display()));
         for (place, object) in documents(path)? {
             let at = |problem| failed(format!("{place}: {problem}"));
             found.push(policy(&object).map_err(at)?);

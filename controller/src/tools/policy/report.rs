@@ -91,7 +91,7 @@ pub async fn dry_run(
     let mut keys = new.iter().map(|(key, _)| key);
     if let Some(key) = keys.find(|key| key.of != Of::Policy && !view.state.policies.has_tiers()) {
         let message = format!("{}: {}", named(key), Refusal::too_old().message);
-        return Err(ToolError::File(message));
+        return Err(ToolError::Refused(message));
     }
     let report = Report::of(&view.state.cluster, &view.state.policies, new);
     let cuts = report.changes.iter().any(|it| it.effect == Effect::Cut);

@@ -7,7 +7,7 @@ use podwire_ovs::value::Value;
 use serde::Serialize;
 
 use crate::cluster::Name;
-use crate::diff::{Plan, RowStatus};
+use crate::diff::{IN_SYNC, Plan};
 use crate::key::{Key, Of};
 use crate::members::Group;
 use crate::tools::View;
@@ -45,8 +45,6 @@ pub(super) struct Rows {
     /// The number of rows that should not be there.
     pub(super) superfluous: usize,
 }
-
-pub(super) const IN_SYNC: &str = "in sync";
 
 impl RowState {
     pub(super) fn is_in_sync(&self) -> bool {
@@ -103,19 +101,13 @@ pub(super) fn of(view: &View, key: &Key, adopt: bool) -> Rows {
                     let there = there.map(|there| plan.members_of(row.table, there));
                     members(view, row, &there.unwrap_or_default())
                 });
-                let (state, differs) = match state {
-                    RowStatus::InSync => (IN_SYNC, Vec::new()),
-                    RowStatus::Missing => ("missing", Vec::new()),
-                    RowStatus::Differs(columns) => ("differs", columns),
-                    RowStatus::Foreign => ("foreign", Vec::new()),
-                };
                 found.rows.push(RowState {
                     table: row.table.name(),
                     name: name(row),
                     content: content(row, set),
                     members,
-                    state,
-                    differs,
+                    state: state.word(),
+                    differs: state.columns(),
                 });
             }
         }

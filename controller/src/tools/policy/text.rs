@@ -2,8 +2,9 @@
 
 use std::fmt;
 
-use super::rows::{IN_SYNC, MembersState, RowState};
+use super::rows::{MembersState, RowState};
 use super::{Answer, PeerAnswer, Pods, PortAnswer, RuleAnswer};
+use crate::diff::IN_SYNC;
 
 /// The most names in a line.
 const MOST: usize = 10;
