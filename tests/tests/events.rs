@@ -77,6 +77,25 @@ fn a_bad_annotation_is_told_on_the_pod_once_and_not_again() {
 }
 
 #[test]
+fn what_keeps_a_node_from_wiring_pods_is_told_on_the_node() {
+    let (node, server) = ApiServer::beside_a_node();
+    let _agent = start(&node, &server);
+    let pod = node.pod("web");
+    annotated(&server, &pod, default_network(&entry(11)));
+    node.kill_vswitchd();
+    pod.add().error();
+    let events = server.await_events("an Event", |events| !events.is_empty());
+    let event = &events[0];
+    let about = json!({ "apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "n1" });
+    for field in ["kind", "name", "uid"] {
+        assert_eq!(event["involvedObject"][field], about[field], "{event:#}");
+    }
+    assert_eq!(event["reason"], "NetworkNotReady");
+    let message = event["message"].as_str().unwrap();
+    assert!(message.contains("ovs-vswitchd"), "{message}");
+}
+
+#[test]
 fn each_reason_that_the_owner_can_fix_has_its_word() {
     let (node, server) = ApiServer::beside_a_node();
     let _agent = start(&node, &server);

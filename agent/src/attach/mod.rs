@@ -147,7 +147,7 @@ impl Agent {
             }
             Err(error) => {
                 if let Some(events) = &self.events {
-                    notice::report_to_owner(events, &self.node.sources, &call, error);
+                    notice::report(events, &self.node, &call, error);
                 }
                 Outcome::Failed {
                     code: error.code().0,

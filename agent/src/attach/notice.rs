@@ -1,25 +1,62 @@
-//! Reports a failed ADD to the pod's owner, if they can fix the reason.
+//! Reports a failed ADD to the pod's owner, if they can fix the reason; if it is the node, on that.
 //!
 //! The runtime's error contains every failure, and kubelet makes an Event of that. But it is one of
 //! the sandbox's many problems, cut short and without a keyword to search for. The reasons here
 //! have one each, which stays the same across retries.
 
+use std::sync::Arc;
+
 use podwire_apiserver::event::Warning;
 use podwire_cni::spec::Command;
 
-use super::{Call, Error};
+use super::status::Health;
+use super::{Call, Error, Handles};
 use crate::ipam::pool::PoolError;
 use crate::observe::events::Events;
-use crate::plan::PlanError;
+use crate::plan::{PlanError, PodRef};
 use crate::pods::settings;
 use crate::pods::sources::{Missing, PodName, SourceError, Sources};
 use crate::ports::PortError;
 
-/// Reports it on the pod, without waiting.
-pub(super) fn report_to_owner(events: &Events, sources: &Sources, call: &Call, error: &Error) {
-    let (Some(pod), Command::Add, Some(reason)) = (&call.pod, call.verb, reason(error)) else {
+/// Reports it, without waiting.
+pub(super) fn report(events: &Events, node: &Arc<Handles>, call: &Call, error: &Error) {
+    if call.verb != Command::Add {
         return;
-    };
+    }
+    match (&call.pod, reason(error)) {
+        (Some(pod), Some(reason)) => report_on_pod(events, &node.sources, (pod, reason), error),
+        _ => drop(tokio::spawn(report_on_node(
+            events.clone(),
+            Arc::clone(node),
+        ))),
+    }
+}
+
+/// Reports why no ADD would be served, if that is so.
+async fn report_on_node(events: Events, node: Arc<Handles>) {
+    let reasons = Health::check(&node).await.reasons();
+    if reasons.is_empty() {
+        return;
+    }
+    let name = events.node().to_owned();
+    events.report(Warning {
+        api: "v1",
+        kind: "Node",
+        // As the kubelet's Events have it, which `kubectl describe node` shows.
+        uid: name.clone(),
+        namespace: String::new(),
+        name,
+        reason: "NetworkNotReady",
+        message: format!("pods get no network here: {}", reasons.join("; ")),
+    });
+}
+
+fn report_on_pod(
+    events: &Events,
+    sources: &Sources,
+    (pod, reason): (&PodRef, &'static str),
+    error: &Error,
+) {
     let name = PodName::of(pod);
     let uid = sources.uid_of(pod).or_else(|| pod.uid.clone());
     events.report(Warning {

@@ -1,5 +1,5 @@
 //! Kubernetes Events on a pod that could not be wired for a reason that its owner can fix, as
-//! `kubectl describe pod` shows them.
+//! `kubectl describe pod` shows them, and on the node if that is the reason.
 //!
 //! Reporting never waits: a report goes into a short queue; if that is full, it is dropped and
 //! counted. One task posts the reports to the API server, with a rate limit, so that many failing
@@ -36,12 +36,14 @@ const NOT_FOUND: u16 = 404;
 pub struct Events {
     queue: mpsc::Sender<Warning>,
     metrics: Arc<Metrics>,
+    node: Arc<str>,
 }
 
 impl Events {
     /// Starts the task that posts them, on the current tokio runtime.
     pub fn start(config: KubeConfig, metrics: Arc<Metrics>) -> Self {
         let (queue, reports) = mpsc::channel(QUEUE);
+        let node = config.node.as_str().into();
         let reporter = Reporter {
             config,
             metrics: Arc::clone(&metrics),
@@ -50,7 +52,16 @@ impl Events {
             is_failing: false,
         };
         tokio::spawn(reporter.run(reports));
-        Self { queue, metrics }
+        Self {
+            queue,
+            metrics,
+            node,
+        }
+    }
+
+    /// The node's name in Kubernetes.
+    pub(crate) fn node(&self) -> &str {
+        &self.node
     }
 
     /// Queues a report, if there is room.
