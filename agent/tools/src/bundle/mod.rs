@@ -44,7 +44,8 @@ const PAGES: [(&str, &str); 5] = [
 #[command(
     after_help = "The bundle has no tokens, keys or passwords. It has names and addresses of pods \
                   and nodes. What does not answer within 30 s is missing.\n\
-                  Exit codes: 0 all is in it, 1 something is missing, or nothing was written, 2 wrong usage."
+                  Exit codes: 0 all is in it, 1 something is missing, or nothing was written,\n\
+                  2 wrong usage."
 )]
 pub struct BundleArgs {
     /// File to write, ending in .tar.gz, or directory, or - for standard output; it must not exist
@@ -187,9 +188,12 @@ async fn pages(
     asked: &Result<StatusView, ToolError>,
     deadline: Instant,
 ) -> Vec<Text> {
-    let is_silent = |error: &ToolError| error.exit() == Exit::NoAgent;
+    let silence = |error: &ToolError| match error {
+        ToolError::NoAgent { .. } | ToolError::Broken { .. } => Some(error.to_string()),
+        _ => None,
+    };
     let agent = agent.clone().checking();
-    let mut silent = asked.as_ref().err().map(ToolError::to_string);
+    let mut silent = asked.as_ref().err().and_then(silence);
     let mut texts = Vec::new();
     for (file, page) in PAGES {
         let text = match &silent {
@@ -197,7 +201,7 @@ async fn pages(
             None => match timeout_at(deadline, agent.text(page)).await {
                 Ok(Ok(text)) => Ok(indented(text)),
                 Ok(Err(error)) => {
-                    silent = is_silent(&error).then(|| error.to_string());
+                    silent = silence(&error);
                     Err(Lack::Missing(error.to_string()))
                 }
                 Err(_) => {

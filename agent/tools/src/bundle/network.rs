@@ -288,7 +288,7 @@ fn ip_text(address: &RouteAddress) -> String {
     }
 }
 
-/// `inet 100: from 10.0.0.0/8 fwmark 0x1/0xff lookup 7`
+/// `inet 100: from 10.0.0.0/8 fwmark 0x1/0xff lookup 7 proto static`
 fn rule(message: &RuleMessage) -> String {
     let header = &message.header;
     let mut attributes = message.attributes.iter();
@@ -305,7 +305,8 @@ fn rule(message: &RuleMessage) -> String {
         line.push_str(" not");
     }
     let mut table = u32::from(header.table);
-    let mut has_source = false;
+    let (mut has_source, mut mark, mut mask) = (false, None, None);
+    let mut end = String::new();
     let mut rest = String::new();
     for attribute in &message.attributes {
         let _ = match attribute {
@@ -318,11 +319,17 @@ fn rule(message: &RuleMessage) -> String {
                 table = *other;
                 Ok(())
             }
-            RuleAttribute::FwMark(mark) => write!(rest, " fwmark {mark:#x}"),
-            RuleAttribute::FwMask(mask) => write!(rest, " mask {mask:#x}"),
+            RuleAttribute::FwMark(value) => {
+                mark = Some(*value);
+                Ok(())
+            }
+            RuleAttribute::FwMask(value) => {
+                mask = Some(*value);
+                Ok(())
+            }
             RuleAttribute::Iifname(name) => write!(rest, " iif {name}"),
             RuleAttribute::Oifname(name) => write!(rest, " oif {name}"),
-            RuleAttribute::Protocol(protocol) => write!(rest, " proto {protocol}"),
+            RuleAttribute::Protocol(protocol) => write!(end, " proto {protocol}"),
             RuleAttribute::Priority(_) | RuleAttribute::SuppressPrefixLen(u32::MAX) => Ok(()),
             RuleAttribute::L3MDev(false) => Ok(()),
             other => write!(rest, " {}", word(other)),
@@ -331,11 +338,17 @@ fn rule(message: &RuleMessage) -> String {
     if !has_source {
         line.push_str(" from all");
     }
+    // The kernel leaves out a mark of 0.
+    let _ = match (mark, mask) {
+        (None, None) => Ok(()),
+        (mark, None | Some(u32::MAX)) => write!(rest, " fwmark {:#x}", mark.unwrap_or(0)),
+        (mark, Some(mask)) => write!(rest, " fwmark {:#x}/{mask:#x}", mark.unwrap_or(0)),
+    };
     let action = match header.action {
         RuleAction::ToTable => format!(" lookup {}", table_name(table)),
         other => format!(" {}", word(other)),
     };
-    format!("{line}{rest}{action}\n")
+    format!("{line}{rest}{action}{end}\n")
 }
 
 /// `192.0.2.7 dev eth0 lladdr 02:00:00:00:00:07 reachable`
