@@ -1,5 +1,5 @@
-//! `kubectl podwire sysdump`: objects, an end before the end, and OVN's databases: three members with real raft, as pods of
-//! deploy/ovn serve them.
+//! `kubectl podwire sysdump`: the API server's objects, one that ends early, and OVN's databases:
+//! three members with real raft, as pods of deploy/ovn serve them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -15,6 +15,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
+use futures_util::future::{LocalBoxFuture, join_all};
 use podwire_netns::Netlink;
 use serde_json::{Value, json};
 use tokio::time::{Instant, timeout_at};
@@ -138,16 +139,19 @@ impl BundleArgs {
         };
         let role = doctor::role_directory(&agent);
         let examined = doctor::examine(&self.places, &agent, &asked, &netlink);
-        let (examined, pages, (of_agent, secrets), role, rows, switch, controller, links, network) = tokio::join!(
+        let sources: [LocalBoxFuture<'_, Vec<Text>>; 7] = [
+            Box::pin(pages(&agent, &asked, deadline)),
+            Box::pin(machine::node_role(&role, deadline)),
+            Box::pin(switch::rows(&socket, deadline)),
+            Box::pin(switch::switch(&socket, &bridge, deadline)),
+            Box::pin(controller),
+            Box::pin(machine::links(&netlink, deadline)),
+            Box::pin(network::collect(deadline)),
+        ];
+        let (examined, (of_agent, secrets), texts) = tokio::join!(
             timeout_at(deadline, examined),
-            pages(&agent, &asked, deadline),
             machine::agent(pid, deadline),
-            machine::node_role(&role, deadline),
-            switch::rows(&socket, deadline),
-            switch::switch(&socket, &bridge, deadline),
-            controller,
-            machine::links(&netlink, deadline),
-            network::collect(deadline),
+            join_all(sources),
         );
         secrets
             .iter()
@@ -159,11 +163,8 @@ impl BundleArgs {
             }
             Err(_) => files.put("doctor.txt", Err(late())),
         }
-        for texts in [
-            pages, of_agent, role, rows, switch, controller, links, network,
-        ] {
-            files.extend(texts);
-        }
+        files.extend(of_agent);
+        files.extend(texts.into_iter().flatten());
         files.extend(
             pid.into_iter()
                 .flat_map(|pid| machine::process("agent", pid, None)),
