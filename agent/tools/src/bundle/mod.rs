@@ -67,11 +67,8 @@ impl BundleArgs {
         });
         let is_output = path.as_os_str() == "-";
         if !is_output && is_other_archive(&path) {
-            let what = format!(
-                "{} is no .tar.gz, the only archive that is written",
-                path.display()
-            );
-            return Err(ToolError::Unable(what));
+            let source = io::Error::other("it is no .tar.gz, the only archive that is written");
+            return Err(ToolError::File { path, source });
         }
         if !is_output && path.symlink_metadata().is_ok() {
             let source = io::Error::from(io::ErrorKind::AlreadyExists);
