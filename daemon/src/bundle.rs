@@ -3,5 +3,5 @@
 mod files;
 mod redact;
 
-pub use files::{Files, Missing, is_other_archive};
+pub use files::{Files, Lack, Missing, Text, is_other_archive};
 pub use redact::{Redactor, names_secret};

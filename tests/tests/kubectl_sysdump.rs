@@ -1,13 +1,15 @@
-//! OVN's databases in `kubectl podwire sysdump`: three members with real raft, as pods of
-//! deploy/ovn serve them.
+//! `kubectl podwire sysdump`: the API server's objects, one that ends early, and OVN's databases:
+//! three members with real raft, as pods of deploy/ovn serve them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use podwire_tests::apiserver::{self, ApiServer, Ended};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use podwire_tests::apiserver::{self, ApiServer, Ended, Request};
 use podwire_tests::ovn::{Central, Clustered, MEMBERS, Members};
 use podwire_tests::process::{Finished, finish};
 use podwire_tests::schema::assert_valid;
@@ -55,13 +57,166 @@ fn serve(server: &ApiServer, place: Place, controls: [String; MEMBERS]) {
     });
 }
 
-#[track_caller]
-fn sysdump(server: &ApiServer, path: &Path) -> Finished {
+fn command(server: &ApiServer) -> Command {
     let mut command = Command::new(controller_binary());
     command
-        .args(["cluster", "sysdump", path.to_str().unwrap()])
+        .args(["cluster", "sysdump"])
         .args(["--k8s-apiserver", &server.url()]);
+    command
+}
+
+#[track_caller]
+fn sysdump(server: &ApiServer, path: &Path) -> Finished {
+    let mut command = command(server);
+    command.arg(path);
     finish(command, b"", Duration::from_secs(90)).unwrap()
+}
+
+/// The files of an archive, by their names in it.
+fn unpacked(archive: &Path) -> BTreeMap<String, String> {
+    let directory = tempfile::tempdir().unwrap();
+    let mut tar = Command::new("tar");
+    tar.arg("-xzf").arg(archive).arg("-C").arg(directory.path());
+    assert!(tar.status().unwrap().success());
+    let inner = fs::read_dir(directory.path()).unwrap().next().unwrap();
+    let root = inner.unwrap().path();
+    let mut found = BTreeMap::new();
+    let mut todo = vec![root.clone()];
+    while let Some(next) = todo.pop() {
+        for entry in fs::read_dir(&next).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                todo.push(path);
+                continue;
+            }
+            let name = path.strip_prefix(&root).unwrap().display().to_string();
+            found.insert(name, fs::read_to_string(&path).unwrap());
+        }
+    }
+    found
+}
+
+fn named(kind: &str, namespace: &str, name: &str) -> Value {
+    json!({ "kind": kind, "metadata": { "namespace": namespace, "name": name } })
+}
+
+fn event(namespace: &str, name: &str, component: &str) -> Value {
+    let mut event = named("Event", namespace, name);
+    event["source"] = json!({ "component": component });
+    event
+}
+
+#[test]
+fn a_sysdump_has_what_podwire_acts_on_its_events_everywhere_and_previous_logs() {
+    let server = ApiServer::start();
+    // Not every cluster has them.
+    server.lacks("k8s.ovn.org");
+    let [own, shop] = ["podwire-system", "shop"];
+    server.apply(named("NetworkAttachmentDefinition", shop, "blue"));
+    server.apply(named("ClusterNetworkPolicy", "", "all"));
+    server.apply(named("AdminNetworkPolicy", "", "some"));
+    server.apply(named("BaselineAdminNetworkPolicy", "", "default"));
+    server.apply(named("PodDisruptionBudget", own, "northbound"));
+    server.apply(event(own, "scheduled", "kubelet"));
+    server.apply(event(own, "leads", "podwire-controller"));
+    server.apply(event(shop, "refused", "podwire-controller"));
+    server.apply(event(shop, "restored", "podwire-node"));
+    server.apply(event(shop, "pulled", "kubelet"));
+    let mut pod = own_pod("podwire-openvswitch", 0);
+    pod["status"]["containerStatuses"] = json!([{
+        "name": "vswitchd", "image": "", "imageID": "", "ready": true, "restartCount": 1,
+        "lastState": { "terminated": { "exitCode": 139 } },
+    }]);
+    server.apply(pod);
+
+    let directory = tempfile::tempdir().unwrap();
+    let mut command = command(&server);
+    command.current_dir(directory.path());
+    let done = finish(command, b"", Duration::from_secs(90)).unwrap();
+    assert_eq!(done.status.code(), Some(0), "{done:?}");
+    let archive = fs::read_dir(directory.path()).unwrap().next().unwrap();
+    let archive = archive.unwrap().path();
+    let name = archive.file_name().unwrap().to_str().unwrap();
+    assert!(name.starts_with("podwire-sysdump-20"), "{name}");
+    let files = unpacked(&archive);
+    let index: Value = serde_json::from_str(&files["sysdump.json"]).unwrap();
+    assert_eq!(index["missing"], json!([]), "{index:#}");
+    assert_eq!(index["endedEarly"], json!(null), "{index:#}");
+    for (plural, name) in [
+        ("network-attachment-definitions", "blue"),
+        ("clusternetworkpolicies", "all"),
+        ("adminnetworkpolicies", "some"),
+        ("baselineadminnetworkpolicies", "default"),
+        ("poddisruptionbudgets", "northbound"),
+    ] {
+        let text = &files[&format!("objects/{plural}.json")];
+        assert!(text.contains(name), "{plural}: {text}");
+    }
+    assert!(!files.contains_key("objects/userdefinednetworks.json"));
+    let events = files["objects/events.json"].lines();
+    let events: BTreeSet<String> = events
+        .map(|line| serde_json::from_str::<Value>(line).unwrap())
+        .map(|it| it["metadata"]["name"].as_str().unwrap().to_owned())
+        .collect();
+    let expected = ["leads", "refused", "restored", "scheduled"];
+    assert_eq!(events, expected.map(str::to_owned).into());
+    let logs = "nodes/n/podwire-openvswitch-0";
+    assert!(files.contains_key(&format!("{logs}/vswitchd-previous.log")));
+    assert!(!files.contains_key(&format!("{logs}/database-previous.log")));
+    let is_previous = |it: &Request| it.parameter("previous") == Some("true");
+    assert!(server.requests().iter().any(is_previous));
+}
+
+#[test]
+fn one_that_is_interrupted_or_late_writes_what_it_has_and_says_so() {
+    let server = ApiServer::start();
+    server.apply(own_pod("podwire-ovn-northbound", 0));
+    server.runs(|_| {
+        Ok(Ended {
+            code: Some(0),
+            stdout: b"said".to_vec(),
+            stderr: Vec::new(),
+        })
+    });
+    server.withhold(Some("services"));
+    let directory = tempfile::tempdir().unwrap();
+    let check = |done: &Finished, path: &Path, why: &str| {
+        let lacks = format!("without objects/services.json: not all had come: {why}");
+        done.assert_says(Some(1), &[&lacks, &format!("it ended early: {why}")]);
+        let files = unpacked(path);
+        let first = "ovn/northbound/podwire-ovn-northbound-0/server.txt";
+        assert_eq!(files[first], "said");
+        let index: Value = serde_json::from_str(&files["sysdump.json"]).unwrap();
+        assert_eq!(index["endedEarly"], json!(why));
+    };
+
+    let path = directory.path().join("interrupted.tar.gz");
+    let mut interrupted = command(&server);
+    interrupted.arg(&path).args(["--timeout", "60"]);
+    let child = interrupted.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = child.spawn().unwrap();
+    // The second question to the database's pod comes after the first answer.
+    server.await_requests("the database's memory", |requests| {
+        let second = |it: &Request| it.query.iter().any(|(_, value)| value == "memory/show");
+        let services = |it: &Request| it.path.ends_with("/services");
+        requests.iter().any(second) && requests.iter().any(services)
+    });
+    let id = Pid::from_raw(child.id().try_into().unwrap());
+    kill(id, Signal::SIGINT).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let done = Finished {
+        status: output.status,
+        stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+        stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+        duration: Duration::ZERO,
+    };
+    check(&done, &path, "interrupted");
+
+    let path = directory.path().join("late.tar.gz");
+    let mut late = command(&server);
+    late.arg(&path).args(["--deadline", "5"]);
+    let done = finish(late, b"", Duration::from_secs(60)).unwrap();
+    check(&done, &path, "5 s were over (--deadline)");
 }
 
 #[test]

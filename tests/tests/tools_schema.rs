@@ -1,9 +1,15 @@
 //! What the tools print for programs is what docs/tools.schema.json says, field by field.
 
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
 use nix::sys::signal::Signal;
+use podwire_tests::apiserver::{self, ApiServer};
 use podwire_tests::ovn::{Central, OvnNode};
+use podwire_tests::process::finish;
 use podwire_tests::schema::{assert_valid, schema, validator};
-use podwire_tests::{AgentOptions, TestNode, links};
+use podwire_tests::{AgentOptions, TestNode, controller_binary, links};
 use serde_json::{Value, json};
 
 /// Runs a tool, and compares its JSON with the schema.
@@ -72,6 +78,33 @@ fn each_tool_prints_what_its_schema_says_in_ovn_mode() {
     agent.stop();
     run(&node, "version", "version");
     run(&node, "doctor", "doctor");
+}
+
+#[test]
+fn bundle_and_sysdump_say_of_themselves_what_their_schemas_say() {
+    let read = |path: PathBuf| -> Value {
+        let text = std::fs::read_to_string(path).unwrap();
+        serde_json::from_str(&text).unwrap()
+    };
+    let node = TestNode::with_ovs();
+    node.podwire("bundle /run/b");
+    let bundle = read(node.path("/run/b/bundle.json"));
+    assert_valid("bundle", &bundle);
+    for list in ["missing", "absent"] {
+        assert!(!bundle[list].as_array().unwrap().is_empty(), "{bundle:#}");
+    }
+
+    let server = ApiServer::start();
+    server.apply(apiserver::node("a", "192.0.2.1"));
+    let directory = tempfile::tempdir().unwrap();
+    let mut command = Command::new(controller_binary());
+    let path = directory.path().join("dump");
+    command.args(["cluster", "sysdump", "--k8s-apiserver", &server.url()]);
+    command.arg(&path);
+    finish(command, b"", Duration::from_secs(60)).unwrap();
+    let sysdump = read(path.join("sysdump.json"));
+    assert_valid("sysdump", &sysdump);
+    assert_eq!(sysdump["missing"][0]["file"], "nodes/a/bundle.json");
 }
 
 #[test]

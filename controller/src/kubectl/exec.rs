@@ -62,10 +62,28 @@ impl Cluster {
         container: &str,
         command: &[&str],
     ) -> Result<Output, String> {
-        let run = timeout(self.limit, self.run(pod, container, command));
+        self.exec_within(self.limit, pod, container, command).await
+    }
+
+    /// Runs a program that may take so long, or as long as others.
+    ///
+    /// # Errors
+    /// As there.
+    pub(super) async fn exec_within(
+        &self,
+        limit: Duration,
+        pod: &str,
+        container: &str,
+        command: &[&str],
+    ) -> Result<Output, String> {
+        let (limit, setting) = match limit > self.limit {
+            true => (limit, ""),
+            false => (self.limit, " (--timeout)"),
+        };
+        let run = timeout(limit, self.run(pod, container, command));
         let ended = run.await.unwrap_or_else(|_| {
-            let seconds = self.limit.as_secs();
-            Err(format!("no answer within {seconds} s (--timeout)"))
+            let seconds = limit.as_secs();
+            Err(format!("no answer within {seconds} s{setting}"))
         });
         ended.map_err(|why| format!("{} in pod {pod}: {why}", command.join(" ")))
     }

@@ -33,6 +33,8 @@ pub(super) struct OwnPod {
     pub(super) image: Option<String>,
     /// Why it can't be asked; None if it runs.
     pub(super) away: Option<String>,
+    /// The containers that ended and were started again.
+    pub(super) restarted: Vec<String>,
 }
 
 /// A part of podwire, as its pods' label `app.kubernetes.io/name` names it.
@@ -135,14 +137,43 @@ impl Cluster {
     where
         K: Clone + DeserializeOwned + Debug,
     {
-        let mut wanted = ListParams::default().limit(PAGE).labels(selector);
+        let wanted = ListParams::default().labels(selector);
+        let listed = self.list_if_known(api, wanted).await?;
+        listed.ok_or_else(|| Failure::Server {
+            server: self.server.clone(),
+            problem: "it does not know such objects".to_owned(),
+        })
+    }
+
+    /// All objects of a kind that are wanted, page by page; None if the API server does not know
+    /// the kind.
+    ///
+    /// # Errors
+    /// As there.
+    pub(super) async fn list_if_known<K>(
+        &self,
+        api: &Api<K>,
+        wanted: ListParams,
+    ) -> Result<Option<Vec<K>>, Failure>
+    where
+        K: Clone + DeserializeOwned + Debug,
+    {
+        let mut wanted = wanted.limit(PAGE);
         let mut objects = Vec::new();
         loop {
-            let page = self.answered(api.list(&wanted)).await?;
+            let page = async {
+                match api.list(&wanted).await {
+                    Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
+                    page => page.map(Some),
+                }
+            };
+            let Some(page) = self.answered(page).await? else {
+                return Ok(None);
+            };
             objects.extend(page.items);
             match page.metadata.continue_.filter(|it| !it.is_empty()) {
                 Some(token) => wanted.continue_token = Some(token),
-                None => return Ok(objects),
+                None => return Ok(Some(objects)),
             }
         }
     }
@@ -196,6 +227,12 @@ fn own_pod(pod: Pod) -> Option<OwnPod> {
     let part = Part::ALL.into_iter().find(|part| part.label() == label)?;
     let status = pod.status.unwrap_or_default();
     let waits = waiting(&status);
+    let containers = status.container_statuses.iter().flatten();
+    let restarted = containers.filter(|it| {
+        let last = it.last_state.as_ref();
+        last.is_some_and(|it| it.terminated.is_some())
+    });
+    let restarted = restarted.map(|it| it.name.clone()).collect();
     let phase = status.phase.unwrap_or_default();
     let name = pod.metadata.name.unwrap_or_default();
     let away = match (pod.metadata.deletion_timestamp, waits, phase.as_str()) {
@@ -213,6 +250,7 @@ fn own_pod(pod: Pod) -> Option<OwnPod> {
         name,
         part,
         away,
+        restarted,
     })
 }
 

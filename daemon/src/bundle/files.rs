@@ -7,7 +7,7 @@ use std::path::Path;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::redact::Redactor;
 use podwire_apiserver::brief;
@@ -26,10 +26,23 @@ pub struct Files {
     pub redactor: Redactor,
     files: Vec<(String, String)>,
     missing: Vec<Missing>,
+    absent: Vec<Missing>,
 }
 
-/// What could not be collected.
-#[derive(Debug, Clone, Serialize)]
+/// Why there is no text for a file.
+#[derive(Debug, Clone)]
+pub enum Lack {
+    /// It should be there: something is wrong, or could not be asked.
+    Missing(String),
+    /// This machine does not have it, and nothing is wrong.
+    Absent(String),
+}
+
+/// The text of a file by its name, or why there is none.
+pub type Text = (String, Result<String, Lack>);
+
+/// What could not be collected, or is not there.
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Missing {
     /// Its name in the bundle.
     pub file: String,
@@ -55,6 +68,20 @@ impl Files {
         }
     }
 
+    /// Adds what a source has.
+    pub fn extend(&mut self, texts: impl IntoIterator<Item = Text>) {
+        for (file, text) in texts {
+            match text {
+                Ok(text) => self.put(&file, Ok::<_, String>(text)),
+                Err(Lack::Missing(why)) => self.put(&file, Err(why)),
+                Err(Lack::Absent(why)) => self.absent.push(Missing {
+                    file,
+                    why: brief(&why),
+                }),
+            }
+        }
+    }
+
     /// Adds a value, as indented JSON.
     pub fn put_json(&mut self, file: &str, value: &impl Serialize) {
         self.put(file, serde_json::to_string_pretty(value));
@@ -65,9 +92,14 @@ impl Files {
         self.files.len()
     }
 
-    /// What could not be collected.
+    /// What should be there, and could not be collected.
     pub fn missing(&self) -> &[Missing] {
         &self.missing
+    }
+
+    /// What this machine does not have.
+    pub fn absent(&self) -> &[Missing] {
+        &self.absent
     }
 
     /// Writes a directory, or an archive if the path ends with `.tar.gz`. Only its owner can read

@@ -18,7 +18,7 @@ pub(super) struct Target {
 }
 
 /// The resources that there are, each with the kind and the API version of its objects.
-const RESOURCES: [(&str, &str, &str); 16] = [
+const RESOURCES: [(&str, &str, &str); 21] = [
     ("pods", "Pod", "v1"),
     ("nodes", "Node", "v1"),
     ("services", "Service", "v1"),
@@ -63,6 +63,11 @@ const RESOURCES: [(&str, &str, &str); 16] = [
     ("leases", "Lease", "coordination.k8s.io/v1"),
     ("configmaps", "ConfigMap", "v1"),
     ("serviceaccounts", "ServiceAccount", "v1"),
+    ("events", "Event", "v1"),
+    ("daemonsets", "DaemonSet", "apps/v1"),
+    ("deployments", "Deployment", "apps/v1"),
+    ("statefulsets", "StatefulSet", "apps/v1"),
+    ("poddisruptionbudgets", "PodDisruptionBudget", "policy/v1"),
 ];
 
 impl Target {

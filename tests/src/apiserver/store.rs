@@ -184,6 +184,11 @@ impl Selector {
 
     fn matches(&self, pod: &Value) -> bool {
         self.0.iter().all(|(field, value)| {
+            // An Event's `source` selects by its component (core/v1, ToSelectableFields).
+            let field = match field.as_str() {
+                "source" => "source.component",
+                field => field,
+            };
             let pointer = format!("/{}", field.replace('.', "/"));
             pod.pointer(&pointer).and_then(Value::as_str) == Some(value)
         })

@@ -13,11 +13,12 @@ use std::time::Duration;
 use nix::sys::utsname::uname;
 use podwire_netns::Netlink;
 use tokio::process::Command;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout_at};
 
 use podwire::duration;
-use podwire_daemon::bundle::Files;
-use podwire_daemon::bundle::names_secret;
+use podwire_daemon::bundle::{Lack, Text, names_secret};
+
+use super::within;
 
 /// Time limit of a program.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -59,19 +60,31 @@ pub(super) fn host() -> String {
     name.unwrap_or_else(|_| "node".to_owned())
 }
 
-/// Collects facts about the kernel.
-pub(super) async fn kernel(files: &mut Files, netlink: &Netlink) {
-    for (file, path) in FACTS {
-        files.put(file, read(Path::new(path)));
-    }
+/// Facts about the kernel.
+pub(super) fn kernel() -> Vec<Text> {
+    let facts = FACTS
+        .iter()
+        .map(|(file, path)| text(file, read(Path::new(path))));
     let mut settings = String::new();
     for name in SYSCTLS {
         let path = Path::new("/proc/sys").join(name);
-        let value = read(&path).unwrap_or_else(|problem| problem);
+        let value = fs::read_to_string(&path).unwrap_or_else(|error| error.to_string());
         let _ = writeln!(settings, "{} = {}", name.replace('/', "."), value.trim());
     }
-    files.put("machine/sysctls.txt", Ok::<_, String>(settings));
-    let links = netlink.host_links().await.map(|links| {
+    let settings = text("machine/sysctls.txt", Ok(settings));
+    facts.chain([settings]).collect()
+}
+
+/// The links.
+pub(super) async fn links(netlink: &Netlink, deadline: Instant) -> Vec<Text> {
+    let links = timeout_at(within(PATIENCE, deadline), netlink.host_links()).await;
+    let links = match links {
+        Ok(links) => links.map_err(|error| Lack::Missing(error.to_string())),
+        Err(_) => Err(Lack::Missing(
+            "the kernel did not answer in time".to_owned(),
+        )),
+    };
+    let links = links.map(|links| {
         let mut links: Vec<_> = links.into_values().collect();
         links.sort_by_key(|link| link.ifindex);
         let line = |link: &podwire_netns::LinkState| {
@@ -88,75 +101,112 @@ pub(super) async fn kernel(files: &mut Files, netlink: &Netlink) {
         };
         links.iter().map(line).collect::<String>()
     });
-    files.put("machine/links.txt", links);
+    vec![text("machine/links.txt", links)]
 }
 
-/// Collects the kernel's information about a process.
-pub(super) fn process(files: &mut Files, name: &str, pid: u32) {
-    for what in ["status", "limits"] {
-        let path = PathBuf::from(format!("/proc/{pid}/{what}"));
-        files.put(&format!("machine/{name}-{what}.txt"), read(&path));
-    }
-}
-
-/// Collects the agent's settings, in the form of `--print-config`, and its log.
-pub(super) async fn agent(files: &mut Files, pid: u32) {
-    let settings = settings(files, pid).await;
-    let log_file = settings.as_deref().ok().and_then(log_file);
-    files.put("agent/config.txt", settings);
-    let log = match log_file {
-        Some(path) => tail(&path),
-        None => journal("podwire").await,
+/// The kernel's information about a process. One in another namespace of processes is not seen.
+pub(super) fn process(name: &str, pid: u32, program: Option<&str>) -> Vec<Text> {
+    let is_other = program.is_some_and(|program| {
+        let comm = fs::read_to_string(format!("/proc/{pid}/comm"));
+        comm.is_ok_and(|comm| comm.trim() != program)
+    });
+    let of = |what: &str| {
+        let seen = match is_other {
+            true => Err(Lack::Absent(format!("here, process {pid} is another"))),
+            false => read(&PathBuf::from(format!("/proc/{pid}/{what}"))),
+        };
+        text(&format!("machine/{name}-{what}.txt"), seen)
     };
-    files.put("agent/log.txt", log);
+    vec![of("status"), of("limits")]
 }
 
-/// Collects the node role's state, its record of what cleanup undoes, its rules and its log.
-pub(super) async fn node_role(files: &mut Files, directory: &Path) {
-    match podwire_node::role(directory).transpose() {
-        Some(Ok(role)) => files.put_json("node/role.json", &role),
-        Some(Err(error)) => files.put("node/role.json", Err(error)),
+/// The agent's settings, in the form of `--print-config`, with the secrets that are known by their
+/// value, and its log.
+pub(super) async fn agent(pid: Option<u32>, deadline: Instant) -> (Vec<Text>, Vec<String>) {
+    let Some(pid) = pid else {
+        let log = journal("podwire", deadline).await;
+        return (vec![text("agent/log.txt", log)], Vec::new());
+    };
+    let mut secrets = Vec::new();
+    let settings = settings(&mut secrets, pid, deadline).await;
+    let log = match settings.as_deref().ok().and_then(log_file) {
+        // It is said to be there.
+        Some(path) => tail(&path).map_err(|lack| match lack {
+            Lack::Absent(why) | Lack::Missing(why) => Lack::Missing(why),
+        }),
+        None => journal("podwire", deadline).await,
+    };
+    let settings = text("agent/config.txt", settings.map_err(Lack::Missing));
+    (vec![settings, text("agent/log.txt", log)], secrets)
+}
+
+/// The node role's state, its record of what cleanup undoes, its rules and its log.
+pub(super) async fn node_role(directory: &Path, deadline: Instant) -> Vec<Text> {
+    let role = match podwire_node::role(directory).transpose() {
+        Some(Ok(role)) => serde_json::to_string_pretty(&role).map_err(|it| it.to_string()),
+        Some(Err(error)) => Err(error.to_string()),
         // It never ran here.
-        None => return,
-    }
-    files.put("node/journal.txt", read(&directory.join("journal")));
-    let rules = run(Command::new("nft").args(["list", "ruleset"])).await;
-    files.put("node/nftables.txt", rules);
-    files.put("node/log.txt", journal("podwire-node").await);
+        None => return Vec::new(),
+    };
+    let rules = run(Command::new("nft").args(["list", "ruleset"]), deadline).await;
+    let rules = rules.map_err(|error| Lack::Missing(error.to_string()));
+    vec![
+        text("node/role.json", role.map_err(Lack::Missing)),
+        text("node/journal.txt", read(&directory.join("journal"))),
+        text("node/nftables.txt", rules),
+        text("node/log.txt", journal("podwire-node", deadline).await),
+    ]
 }
 
-/// The end of a unit's log.
-async fn journal(unit: &str) -> Result<String, String> {
+/// The end of a unit's log. Where there is no such program there are no units: in a container.
+async fn journal(unit: &str, deadline: Instant) -> Result<String, Lack> {
     let arguments = ["--lines=5000", "--no-pager", "--quiet", "--unit", unit];
-    run(Command::new("journalctl").args(arguments)).await
+    let said = run(Command::new("journalctl").args(arguments), deadline).await;
+    said.map_err(|error| match error {
+        RunError::Start { .. } => Lack::Absent(error.to_string()),
+        error => Lack::Missing(error.to_string()),
+    })
 }
 
-/// Collects the logs of the switch and of OVN's node process.
-pub(super) fn logs(files: &mut Files, uses_ovn: bool) {
-    files.put("openvswitch/log.txt", tail(Path::new(OVS_LOG)));
-    if uses_ovn {
-        files.put("ovn/log.txt", tail(Path::new(OVN_LOG)));
-    }
+/// The logs of the switch and of OVN's node process, which may write elsewhere.
+pub(super) fn logs(uses_ovn: bool) -> Vec<Text> {
+    let switch = text("openvswitch/log.txt", tail(Path::new(OVS_LOG)));
+    let ovn = uses_ovn.then(|| text("ovn/log.txt", tail(Path::new(OVN_LOG))));
+    [switch].into_iter().chain(ovn).collect()
 }
 
-/// Collects the runtime's network configurations, and the names of its plugins.
-pub(super) fn runtime(files: &mut Files, confs: &Path, plugins: &Path) {
-    for (file, directory) in [("cni/confs.txt", confs), ("cni/plugins.txt", plugins)] {
-        files.put(file, names(directory).map(|names| names.join("\n") + "\n"));
-    }
+/// The runtime's network configurations, and the names of its plugins.
+pub(super) fn runtime(confs: &Path, plugins: &Path) -> Vec<Text> {
+    let listed = |file, directory| {
+        let names = names(directory).map(|names| names.join("\n") + "\n");
+        text(file, names.map_err(Lack::Missing))
+    };
+    let mut texts = vec![
+        listed("cni/confs.txt", confs),
+        listed("cni/plugins.txt", plugins),
+    ];
     for name in names(confs).unwrap_or_default() {
         let path = confs.join(&name);
         let is_conf = path
             .metadata()
             .is_ok_and(|it| it.is_file() && it.len() <= CONF);
         if is_conf {
-            files.put(&format!("cni/{name}"), read(&path));
+            texts.push(text(&format!("cni/{name}"), read(&path)));
         }
     }
+    texts
+}
+
+fn text(file: &str, text: Result<String, Lack>) -> Text {
+    (file.to_owned(), text)
 }
 
 /// The settings, printed by the agent's own program with its arguments and environment.
-async fn settings(files: &mut Files, pid: u32) -> Result<String, String> {
+async fn settings(
+    secrets: &mut Vec<String>,
+    pid: u32,
+    deadline: Instant,
+) -> Result<String, String> {
     let parts = |file: &str| -> Result<Vec<OsString>, String> {
         let path = format!("/proc/{pid}/{file}");
         let bytes = fs::read(&path).map_err(|error| format!("{path}: {error}"))?;
@@ -170,7 +220,7 @@ async fn settings(files: &mut Files, pid: u32) -> Result<String, String> {
         .collect();
     for (name, value) in &environment {
         if names_secret(&name.to_string_lossy()) {
-            files.redactor.knows(&value.to_string_lossy());
+            secrets.push(value.to_string_lossy().into_owned());
         }
     }
     let mut command = Command::new(format!("/proc/{pid}/exe"));
@@ -180,7 +230,8 @@ async fn settings(files: &mut Files, pid: u32) -> Result<String, String> {
         .arg("--print-config")
         .env_clear()
         .envs(environment);
-    run(&mut command).await
+    let said = run(&mut command, deadline).await;
+    said.map_err(|error| error.to_string())
 }
 
 fn pair(variable: &OsStr) -> Option<(OsString, OsString)> {
@@ -198,36 +249,47 @@ fn log_file(settings: &str) -> Option<PathBuf> {
     line.split('"').nth(1).map(PathBuf::from)
 }
 
-async fn run(command: &mut Command) -> Result<String, String> {
-    let program = command
-        .as_std()
-        .get_program()
-        .to_string_lossy()
-        .into_owned();
+/// Why a program printed nothing.
+#[derive(Debug, thiserror::Error)]
+enum RunError {
+    #[error("{program}: {source}")]
+    Start { program: String, source: io::Error },
+    #[error("{program} has not ended within {}", duration::text(*.waited))]
+    Late { program: String, waited: Duration },
+    #[error("{program}: {said}")]
+    Failed { program: String, said: String },
+}
+
+async fn run(command: &mut Command, deadline: Instant) -> Result<String, RunError> {
+    let program = command.as_std().get_program();
+    let program = program.to_string_lossy().into_owned();
+    let (began, deadline) = (Instant::now(), within(PATIENCE, deadline));
     let output = command.kill_on_drop(true).stdin(Stdio::null()).output();
-    let output = match timeout(PATIENCE, output).await {
-        Ok(output) => output.map_err(|error| format!("{program}: {error}"))?,
+    let output = match timeout_at(deadline, output).await {
+        Ok(Ok(output)) => output,
+        Ok(Err(source)) => return Err(RunError::Start { program, source }),
         Err(_) => {
-            return Err(format!(
-                "{program} has not ended within {}",
-                duration::text(PATIENCE)
-            ));
+            let waited = began.elapsed();
+            return Err(RunError::Late { program, waited });
         }
     };
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     match output.status.success() {
         true => Ok(text(&output.stdout)),
-        false => Err(format!("{program}: {}", text(&output.stderr).trim())),
+        false => {
+            let said = text(&output.stderr).trim().to_owned();
+            Err(RunError::Failed { program, said })
+        }
     }
 }
 
-fn read(path: &Path) -> Result<String, String> {
-    let bytes = fs::read(path).map_err(|error| format!("{}: {error}", path.display()))?;
+fn read(path: &Path) -> Result<String, Lack> {
+    let bytes = fs::read(path).map_err(|error| lack(path, &error))?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// The end of a file.
-fn tail(path: &Path) -> Result<String, String> {
+fn tail(path: &Path) -> Result<String, Lack> {
     let read = || -> io::Result<String> {
         let mut file = File::open(path)?;
         let length = file.metadata()?.len();
@@ -236,7 +298,16 @@ fn tail(path: &Path) -> Result<String, String> {
         file.take(LOG).read_to_end(&mut bytes)?;
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     };
-    read().map_err(|error| format!("{}: {error}", path.display()))
+    read().map_err(|error| lack(path, &error))
+}
+
+/// Not every kernel, container or installation has each file.
+fn lack(path: &Path, error: &io::Error) -> Lack {
+    let why = format!("{}: {error}", path.display());
+    match error.kind() {
+        io::ErrorKind::NotFound => Lack::Absent(why),
+        _ => Lack::Missing(why),
+    }
 }
 
 fn names(directory: &Path) -> Result<Vec<String>, String> {

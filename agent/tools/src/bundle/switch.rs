@@ -6,11 +6,13 @@ use std::time::Duration;
 
 use podwire_ovs::client::{Client, ClientConfig, Remote};
 use podwire_ovs::replica::{Db, Row};
-use podwire_ovs::unixctl::Unixctl;
+use podwire_ovs::unixctl::{Unixctl, UnixctlError};
 use podwire_ovs::vswitch;
 use tokio::time::Instant;
 
-use podwire_daemon::bundle::Files;
+use podwire_daemon::bundle::{Lack, Text};
+
+use super::{not_asked, within};
 
 /// Time limit of each answer of a daemon.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -27,29 +29,55 @@ const SWITCH: [(&str, bool); 8] = [
     ("bridge/dump-flows", true),
 ];
 /// Commands for ovn-controller (ovn-controller(8)).
-const CONTROLLER: [&str; 4] = [
-    "version",
-    "connection-status",
-    "coverage/show",
-    "memory/show",
+const CONTROLLER: [(&str, bool); 4] = [
+    ("version", false),
+    ("connection-status", false),
+    ("coverage/show", false),
+    ("memory/show", false),
 ];
 
-/// Collects everything.
-pub(super) async fn collect(files: &mut Files, socket: &Path, bridge: &str, ovn_rundir: &Path) {
-    files.put("openvswitch/rows.txt", rows(socket).await);
+/// What ovs-vswitchd reports.
+pub(super) async fn switch(socket: &Path, bridge: &str, deadline: Instant) -> Vec<Text> {
     let rundir = socket.parent().unwrap_or(Path::new("/"));
-    for (command, of_bridge) in SWITCH {
-        let arguments: &[&str] = if of_bridge { &[bridge] } else { &[] };
-        let file = format!("openvswitch/{}.txt", command.replace('/', "-"));
-        files.put(&file, ask(rundir, "ovs-vswitchd", command, arguments).await);
+    let asked = |command: &str| format!("openvswitch/{}.txt", command.replace('/', "-"));
+    ask_all(rundir, "ovs-vswitchd", &SWITCH, bridge, asked, deadline).await
+}
+
+/// What ovn-controller reports.
+pub(super) async fn controller(rundir: &Path, deadline: Instant) -> Vec<Text> {
+    let asked = |command: &str| format!("ovn/{}.txt", command.replace('/', "-"));
+    ask_all(rundir, "ovn-controller", &CONTROLLER, "", asked, deadline).await
+}
+
+/// The answers of a daemon, one after the other, until it does not answer: one that is stopped
+/// would take as long for each.
+async fn ask_all(
+    rundir: &Path,
+    daemon: &str,
+    commands: &[(&str, bool)],
+    bridge: &str,
+    file: impl Fn(&str) -> String,
+    deadline: Instant,
+) -> Vec<Text> {
+    let mut texts = Vec::new();
+    let mut silent: Option<String> = None;
+    for (command, of_bridge) in commands {
+        let text = match &silent {
+            Some(why) => Err(not_asked(why)),
+            None => {
+                let arguments: &[&str] = if *of_bridge { &[bridge] } else { &[] };
+                let answer = ask(rundir, daemon, command, arguments, deadline).await;
+                answer.map_err(|error| {
+                    if !matches!(error, UnixctlError::Refused { .. }) {
+                        silent = Some(error.to_string());
+                    }
+                    Lack::Missing(error.to_string())
+                })
+            }
+        };
+        texts.push((file(command), text));
     }
-    if !ovn_rundir.join("ovn-controller.pid").exists() {
-        return;
-    }
-    for command in CONTROLLER {
-        let file = format!("ovn/{}.txt", command.replace('/', "-"));
-        files.put(&file, ask(ovn_rundir, "ovn-controller", command, &[]).await);
-    }
+    texts
 }
 
 async fn ask(
@@ -57,22 +85,26 @@ async fn ask(
     daemon: &str,
     command: &str,
     arguments: &[&str],
-) -> Result<String, String> {
-    let daemon = Unixctl::for_daemon(rundir, daemon).map_err(|error| error.to_string())?;
-    let answer = daemon.call(command, arguments, Instant::now() + PATIENCE);
-    answer.await.map_err(|error| error.to_string())
+    deadline: Instant,
+) -> Result<String, UnixctlError> {
+    let daemon = Unixctl::for_daemon(rundir, daemon)?;
+    let answer = daemon.call(command, arguments, within(PATIENCE, deadline));
+    answer.await
 }
 
 /// The rows that podwire reads, by table and name.
-async fn rows(socket: &Path) -> Result<String, String> {
+pub(super) async fn rows(socket: &Path, deadline: Instant) -> Vec<Text> {
     let client = Client::start(ClientConfig::new(
         Remote::Unix(socket.to_owned()),
         vswitch::DATABASE,
         vswitch::tables(),
     ));
-    let synced = client.synced(Instant::now() + PATIENCE).await;
-    synced.map_err(|error| error.to_string())?;
-    Ok(client.read(text))
+    let synced = client.synced(within(PATIENCE, deadline)).await;
+    let rows = match synced {
+        Ok(()) => Ok(client.read(text)),
+        Err(error) => Err(Lack::Missing(error.to_string())),
+    };
+    vec![("openvswitch/rows.txt".to_owned(), rows)]
 }
 
 fn text(db: &Db) -> String {

@@ -164,7 +164,11 @@ pub(super) struct Examined {
 
 impl DoctorArgs {
     pub(super) async fn run(self) -> Result<Exit, ToolError> {
-        let (examined, _) = examine(&self.places, &self.answer.agent()).await?;
+        only_root()?;
+        let agent = self.answer.agent();
+        let netlink = Netlink::start(None).map_err(ToolError::Kernel)?;
+        let asked = agent.get("/v1/status").await;
+        let examined = examine(&self.places, &agent, &asked, &netlink).await;
         self.answer
             .show(&examined, |paint| text(&examined, width(), paint))?;
         let findings = || examined.iter().flat_map(|it| &it.findings);
@@ -178,33 +182,38 @@ pub(super) fn role_directory(agent: &AgentSocket) -> PathBuf {
     run_dir.join(podwire_node::DIRECTORY)
 }
 
-/// Runs all checks, and returns the agent's own report with them.
+/// Checks that root asks: nobody else sees enough.
+pub(super) fn only_root() -> Result<(), ToolError> {
+    let uid = nix::unistd::geteuid();
+    match uid.is_root() {
+        true => Ok(()),
+        false => Err(ToolError::NotRoot { uid: uid.as_raw() }),
+    }
+}
+
+/// Runs all checks, with the agent's own report.
 pub(super) async fn examine(
     places: &Places,
     agent: &AgentSocket,
-) -> Result<(Vec<Examined>, Result<StatusView, ToolError>), ToolError> {
-    let uid = nix::unistd::geteuid();
-    if !uid.is_root() {
-        return Err(ToolError::NotRoot { uid: uid.as_raw() });
-    }
-    let netlink = Netlink::start(None).map_err(ToolError::Kernel)?;
-    let asked: Result<StatusView, ToolError> = agent.get("/v1/status").await;
+    asked: &Result<StatusView, ToolError>,
+    netlink: &Netlink,
+) -> Vec<Examined> {
     let status = asked.as_ref().ok();
     let seen = switch::look(places, status).await;
     let mut examined = vec![switch::examine(&seen)];
     examined.extend(switch::examine_ovn(&seen));
-    examined.push(agent::examine(agent.path(), &asked, &seen, &netlink).await);
+    examined.push(agent::examine(agent.path(), asked, &seen, netlink).await);
     examined.extend(role::examine(&role_directory(agent)));
     examined.push(cni::examine(&cni::Directories {
         conf: &places.conf_dir,
         bin: &places.bin_dir,
         crio: Path::new(cni::CRIO),
     }));
-    examined.extend(mtu::examine(&seen, status, &netlink).await);
+    examined.extend(mtu::examine(&seen, status, netlink).await);
     if status.is_some() {
         examined.extend(agent::examine_pods(agent, &seen).await);
     }
-    Ok((examined, asked))
+    examined
 }
 
 /// The findings as text.

@@ -1,10 +1,16 @@
 //! OVN's databases in a sysdump: the rows of each, once, and what each member says of its cluster.
 
 use std::slice::from_ref;
+use std::time::Duration;
 
-use super::Texts;
+use super::{Collected, Source};
 use crate::kubectl::exec::Cluster;
 use crate::kubectl::objects::{OwnPod, Part};
+
+/// How long a program may take, if --timeout is not longer: longer than the 10 s, and 60 s for a
+/// table, that it is told.
+const ANSWER: Duration = Duration::from_secs(12);
+const TABLE: Duration = Duration::from_secs(65);
 
 /// A database, as the pods of deploy/ovn serve it.
 pub(in crate::kubectl) struct Database {
@@ -33,31 +39,38 @@ pub(in crate::kubectl) const DATABASES: [Database; 2] = [
 ];
 
 /// What the members' pods tell.
-pub(super) async fn of(cluster: &Cluster, pods: &[OwnPod]) -> Texts {
+pub(super) fn sources<'a>(
+    cluster: &'a Cluster,
+    pods: &'a [OwnPod],
+    files: &'a Collected,
+) -> Vec<Source<'a>> {
     // Without a controller there is no OVN, or somebody else's.
     let has_ovn = pods.iter().any(|it| it.part == Part::Controller);
-    let mut texts = Texts::new();
+    let mut sources = Vec::new();
     for database in &DATABASES {
         let members = pods.iter().filter(|it| it.part == database.part);
         let members: Vec<_> = members.collect();
         let directory = database.directory;
-        if members.is_empty() && has_ovn {
-            let why = format!("no pod serves {}: ask it where it runs", database.name);
-            texts.push((format!("{directory}/tables.txt"), Err(why)));
-        }
+        let tables = format!("{directory}/tables.txt");
         for member in &members {
-            texts.extend(database.of_member(cluster, member).await);
+            let file = format!("{directory}/{}/server.txt", member.name);
+            let asked = database.of_member(cluster, member, files);
+            sources.push(Source::new(file, asked));
         }
         if !members.is_empty() {
-            texts.extend(database.rows(cluster, &members).await);
+            let rows = database.rows(cluster, members, files);
+            sources.push(Source::new(tables, rows));
+        } else if has_ovn {
+            let why = format!("no pod serves {}: ask it where it runs", database.name);
+            files.borrow_mut().put(&tables, Err(why));
         }
     }
-    texts
+    sources
 }
 
 impl Database {
     /// The cluster as this member sees it, and what it takes of memory.
-    async fn of_member(&self, cluster: &Cluster, member: &OwnPod) -> Texts {
+    async fn of_member(&self, cluster: &Cluster, member: &OwnPod, files: &Collected) {
         let control = format!("--target={}", self.control);
         let appctl = ["ovs-appctl", "--timeout=10", &control];
         let dump = ["ovsdb-client", "--timeout=10", "--format=list", "dump"];
@@ -66,31 +79,35 @@ impl Database {
         let mut server = dump.to_vec();
         server.push(self.socket);
         server.extend(of_server.into_iter().chain(of_raft));
-        let mut texts = Texts::new();
-        let said = asked(cluster, member, &server).await;
+        let said = asked(cluster, member, &server, ANSWER).await;
         let is_clustered = said.as_ref().is_ok_and(|it| it.contains("clustered"));
-        let place = |file: &str| format!("{}/{}/{file}", self.directory, member.name);
-        texts.push((place("server.txt"), said));
+        let put = |file: &str, text| {
+            let file = format!("{}/{}/{file}", self.directory, member.name);
+            files.borrow_mut().put(&file, text);
+        };
+        put("server.txt", said);
         let mut more = vec![("memory.txt", vec!["memory/show"])];
         if is_clustered {
             more.push(("cluster.txt", vec!["cluster/status", self.name]));
         }
         for (file, request) in more {
             let command = [&appctl[..], &request].concat();
-            texts.push((place(file), asked(cluster, member, &command).await));
+            put(file, asked(cluster, member, &command, ANSWER).await);
         }
-        texts
     }
 
     /// The rows, a file for each table, by the first member that answers.
-    async fn rows(&self, cluster: &Cluster, members: &[&OwnPod]) -> Texts {
+    async fn rows(&self, cluster: &Cluster, members: Vec<&OwnPod>, files: &Collected) {
         let of_tables = ["--format=csv", "--no-headings", "list-tables"];
         let list = [&["ovsdb-client", "--timeout=10"][..], &of_tables];
         let list = [&list.concat()[..], &[self.socket, self.name]].concat();
-        let mut texts = Texts::new();
+        let put = |table: &str, text| {
+            let file = format!("{}/{table}.txt", self.directory);
+            files.borrow_mut().put(&file, text);
+        };
         let mut failures = Vec::new();
         for member in members {
-            let tables = match asked(cluster, member, &list).await {
+            let tables = match asked(cluster, member, &list, ANSWER).await {
                 Ok(tables) => tables,
                 Err(why) => {
                     failures.push(why);
@@ -101,24 +118,27 @@ impl Database {
                 let of_table = ["--format=list", "dump", self.socket, self.name];
                 let dump = [&["ovsdb-client", "--timeout=60"][..], &of_table];
                 let dump = [&dump.concat()[..], from_ref(&table)].concat();
-                let rows = asked(cluster, member, &dump).await;
-                texts.push((format!("{}/{table}.txt", self.directory), rows));
+                put(table, asked(cluster, member, &dump, TABLE).await);
             }
-            return texts;
+            return;
         }
-        let why = failures.join("; ");
-        vec![(format!("{}/tables.txt", self.directory), Err(why))]
+        put("tables", Err(failures.join("; ")));
     }
 }
 
 /// What a command in a member's pod prints.
-async fn asked(cluster: &Cluster, member: &OwnPod, command: &[&str]) -> Result<String, String> {
+async fn asked(
+    cluster: &Cluster,
+    member: &OwnPod,
+    command: &[&str],
+    limit: Duration,
+) -> Result<String, String> {
     if let Some(away) = &member.away {
         return Err(away.clone());
     }
-    let output = cluster
-        .exec(&member.name, member.part.container(), command)
-        .await?;
+    let container = member.part.container();
+    let output = cluster.exec_within(limit, &member.name, container, command);
+    let output = output.await?;
     match output.code {
         0 => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
         _ => Err(format!("{}: {}", command.join(" "), output.complaint())),
