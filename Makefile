@@ -18,7 +18,7 @@ DEMO_PACKAGES := openvswitch-switch iproute2 ethtool iputils-ping util-linux
 OVN_PACKAGES := ovn-central ovn-host
 CONFORMANCE_PACKAGES := openvswitch-switch iproute2 util-linux containernetworking-plugins
 RUNTIME_PACKAGES := containerd runc podman busybox-static iptables containernetworking-plugins
-TEST_PACKAGES := $(DEMO_PACKAGES) $(OVN_PACKAGES) $(RUNTIME_PACKAGES) openssl conntrack strace golang-go systemd binutils libfaketime ca-certificates curl jq nftables rpm network-manager firewalld dnsmasq-base prometheus gnupg
+TEST_PACKAGES := $(DEMO_PACKAGES) $(OVN_PACKAGES) $(RUNTIME_PACKAGES) openssl conntrack strace golang-go systemd binutils libfaketime ca-certificates curl jq nftables rpm network-manager firewalld dnsmasq-base kea-dhcp4-server prometheus gnupg
 KERNEL_PACKAGES := qemu-system-x86 busybox-static
 BENCH_PACKAGES := openvswitch-switch iproute2 util-linux containernetworking-plugins strace
 
@@ -74,8 +74,8 @@ demo-gateway: root ## a machine's only NIC is moved into br-ex while a TCP strea
 	@PODWIRE_BIN=$(CURDIR)/target/release/podwire target/debug/podwire-demo gateway
 
 .PHONY: demo-underlay
-demo-underlay: root ## two machines with spare NICs on a switch with VLANs: podwire node makes their bridges, and pods and a host outside talk on VLAN 100
-	@.ci/packages $(DEMO_PACKAGES) nftables
+demo-underlay: root ## two machines with spare NICs on a switch with VLANs: podwire node makes their bridges, and pods with addresses of a DHCP server and a host outside talk on VLAN 100
+	@.ci/packages $(DEMO_PACKAGES) nftables dnsmasq-base
 	@$(CARGO) build --release -p podwire-tools --bin podwire
 	@$(MAKE) --no-print-directory plugin
 	@$(CARGO) build -p podwire-tests --bin podwire-demo

@@ -6,7 +6,7 @@
 
 /// Every step, in the order in which an ADD, and then a DEL, reaches them.
 #[cfg(feature = "fault-points")]
-pub const STEPS: [&str; 13] = [
+pub const STEPS: [&str; 14] = [
     "add-begun",
     "add-delegated",
     "add-planned",
@@ -14,6 +14,7 @@ pub const STEPS: [&str; 13] = [
     "add-linked",
     "add-rows",
     "add-ofport",
+    "add-leased",
     "add-live",
     "del-begun",
     "del-rows",

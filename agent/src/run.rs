@@ -18,7 +18,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::attach::{Agent, Connections, Handles, LastHolders, Lines};
+use crate::attach::{self, Agent, Connections, Handles, LastHolders, Leases, Lines};
 use crate::config::{AgentCommand, Config, Environment, LoadError, Loaded, Loader, RoleCommand};
 use crate::flows::Flows;
 use crate::ipam::Addresses;
@@ -199,6 +199,7 @@ fn serve(
         let metrics = Arc::new(Metrics::default());
         let kube = config.sources.kube.clone();
         let events = kube.map(|kube| Events::start(kube, Arc::clone(&metrics)));
+        let (leases, to_keep) = Leases::new();
         let node = Arc::new(Handles {
             flows: Flows::keep(ports.clone(), &config, live.subscribe()),
             connections: Connections::keep(ports.clone(), netlink.clone()),
@@ -206,6 +207,7 @@ fn serve(
             spawner: spawner.connect().map_err(failed("watch the spawner"))?,
             sources: Sources::start(&config.sources),
             uplink_mtu: watch::Sender::new(None),
+            leases,
             lines: Lines::default(),
             lacks_southbound: AtomicBool::new(false),
             settled: watch::Sender::new(false),
@@ -227,6 +229,7 @@ fn serve(
         let role = role.map(|role| role.watch(stop.clone())).transpose();
         let role = role.map_err(failed("watch the node role"))?;
         spawn_reconcilers(&node, &stop);
+        tokio::spawn(attach::keep_leases(Arc::clone(&node), to_keep));
         tracing::info!(
             socket = %node.config.socket.display(),
             version = env!("CARGO_PKG_VERSION"),

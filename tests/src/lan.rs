@@ -2,17 +2,14 @@
 
 use std::net::IpAddr;
 use std::os::fd::AsRawFd;
-use std::path::PathBuf;
-use std::process::Command;
 
+pub use crate::dhcp::Dhcp;
 use crate::failure::OrFail;
 use crate::machine::Machine;
 use crate::managers::Manager;
-use crate::node::{DAEMON_LIMIT, run_in};
+use crate::node::run_in;
 use crate::place::Place;
-use crate::process::Daemon;
 use crate::traffic;
-use crate::watch::await_log;
 
 /// What the machine reaches: the gateway, a neighbour, and three servers behind the gateway.
 pub const REACHED: [&str; 10] = [
@@ -34,16 +31,9 @@ pub const DATABASE: &str = "203.0.113.6";
 /// The machine's addresses.
 const MACHINE: [&str; 2] = ["192.0.2.11", "2001:db8::11"];
 
-/// A DHCP server that gives the machine its address, and advertises a router: dnsmasq(8). Dropping
-/// it kills it.
-#[derive(Debug)]
-pub struct Dhcp {
-    daemon: Daemon,
-    leases: PathBuf,
-}
-
 impl Dhcp {
-    /// Starts it at the neighbour's end, with leases of two minutes.
+    /// Starts dnsmasq(8) at the neighbour's end, which gives the machine its address for two
+    /// minutes, and advertises a router.
     #[track_caller]
     pub fn start(machine: &Machine, lan: &Lan) -> Self {
         Self::start_with(machine, lan, &[])
@@ -59,63 +49,15 @@ impl Dhcp {
 
     #[track_caller]
     fn start_with(machine: &Machine, lan: &Lan, more: &[&str]) -> Self {
-        let node = machine.node();
-        let leases = "/run/log/leases";
-        let mut command = Command::new("nsenter");
-        let network = lan.place().network().as_raw_fd();
-        command.arg(format!("--net=/proc/{}/fd/{network}", std::process::id()));
-        command.args([
-            "dnsmasq",
-            "--keep-in-foreground",
-            "--port=0",
-            "--interface=eth0",
-        ]);
-        command.args(["--bind-interfaces", "--dhcp-authoritative", "--enable-ra"]);
-        // The one address that the machine has.
-        command.args([
+        let mut arguments = vec![
+            "--enable-ra",
+            // The one address that the machine has.
             "--dhcp-range=192.0.2.11,192.0.2.11,120",
             "--dhcp-option=3,192.0.2.1",
-        ]);
-        command.args(["--dhcp-range=2001:db8::,ra-only,64,600", "--user=root"]);
-        command.args(["--log-facility=-", "--conf-file=/dev/null"]);
-        command.arg(format!("--dhcp-leasefile={leases}")).args(more);
-        let log = node.path("/run/log/dnsmasq.log");
-        let daemon = Daemon::start(node.keeper(), &command, &log).or_fail();
-        let leases = node.path(leases);
-        Self { daemon, leases }
-    }
-
-    /// What it has logged.
-    pub fn log(&self) -> String {
-        std::fs::read_to_string(self.daemon.log()).unwrap_or_default()
-    }
-
-    /// How often its log has this text.
-    pub fn count(&self, text: &str) -> usize {
-        self.log().matches(text).count()
-    }
-
-    /// Waits until its log has this text so often.
-    #[track_caller]
-    pub fn await_count(&self, text: &str, count: usize) {
-        let awaited = format!("{count} times {text} in the DHCP server's log");
-        let look = |log: &str| {
-            let has_enough = log.matches(text).count() >= count;
-            has_enough.then_some(()).ok_or_else(|| log.to_owned())
-        };
-        await_log(&self.daemon, DAEMON_LIMIT, &awaited, look).or_fail();
-    }
-
-    /// The clients that have a lease: MAC address, address and client identifier.
-    pub fn clients(&self) -> Vec<String> {
-        let leases = std::fs::read_to_string(&self.leases).unwrap_or_default();
-        let leases = leases
-            .lines()
-            .map(|line| line.split(' ').collect::<Vec<_>>());
-        let leases = leases.filter(|words| words.len() == 5);
-        leases
-            .map(|words| format!("{} {} {}", words[1], words[2], words[4]))
-            .collect()
+            "--dhcp-range=2001:db8::,ra-only,64,600",
+        ];
+        arguments.extend(more);
+        Self::dnsmasq(machine.node(), lan.place(), &arguments)
     }
 }
 

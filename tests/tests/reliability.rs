@@ -6,8 +6,8 @@ use std::net::IpAddr;
 use podwire_tests::annotation::{entry, ipv4};
 use podwire_tests::{AgentOptions, Leftovers, Pod, TestNode, traffic};
 
-/// The steps of an ADD, in order, as agent/src/fault.rs lists them. `add-delegated` is none of an
-/// ADD without ipam: see delegated_ipam.rs.
+/// The steps of an ADD, in order, as agent/src/fault.rs lists them. Without ipam it has neither
+/// `add-delegated` nor `add-leased`: see delegated_ipam.rs and dhcp.rs.
 const ADD_STEPS: [&str; 7] = [
     "add-begun",
     "add-planned",

@@ -77,7 +77,7 @@ impl Announcer {
 
     /// Sends one frame for each address; returns the errors.
     pub(super) fn announce(&self) -> Vec<Error> {
-        let destination = device(self.ifindex);
+        let destination = device(self.ifindex, 0, MacAddr6::nil());
         let send = |address: &IpAddr| {
             let frame = match *address {
                 IpAddr::V4(address) => gratuitous_arp(self.mac, address),
@@ -95,20 +95,23 @@ impl Announcer {
     }
 }
 
-/// The address that means "out of this link"; the frame itself contains the Ethernet destination.
+/// The address that means "out of this link", for a socket of type SOCK_DGRAM with ethertype and
+/// destination; a frame itself contains both.
 #[allow(
     unsafe_code,
     reason = "nix makes a LinkAddr from a raw sockaddr_ll only"
 )]
-fn device(ifindex: u32) -> LinkAddr {
+pub(super) fn device(ifindex: u32, ethertype: u16, to: MacAddr6) -> LinkAddr {
+    let mut sll_addr = [0; 8];
+    sll_addr[..6].copy_from_slice(to.as_bytes());
     let address = libc::sockaddr_ll {
         sll_family: libc::AF_PACKET as libc::c_ushort,
-        sll_protocol: 0,
+        sll_protocol: ethertype.to_be(),
         sll_ifindex: ifindex as libc::c_int,
         sll_hatype: 0,
         sll_pkttype: 0,
         sll_halen: 6,
-        sll_addr: [0; 8],
+        sll_addr,
     };
     let length = size_of_val(&address) as libc::socklen_t;
     // SAFETY: `address` is a whole sockaddr_ll of the given length and outlives the call, which

@@ -202,7 +202,9 @@ impl Wiring {
                 })?
             })
         })?;
-        steps.time("pod routes", || set_routes(&mut socket, spec, ifindex))?;
+        steps.time("pod routes", || {
+            set_routes(&mut socket, &spec.pod_name, &spec.routes, ifindex)
+        })?;
         steps.time("pod end live", || {
             observe::settle_carrier(&mut socket, ifindex)
         })?;

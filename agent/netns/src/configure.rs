@@ -6,7 +6,7 @@ use nix::errno::Errno;
 use super::request::{self, CREATE_NEW, LOOPBACK};
 use super::socket::{Netlink, Outcome};
 use super::wire::Batch;
-use super::{Error, LinkSpec, Refusal, Route, observe};
+use super::{Error, Refusal, Route, observe};
 
 /// Sets loopback and the pod end up.
 pub(super) fn set_up(socket: &mut Netlink, name: &str, index: u32) -> Result<(), Error> {
@@ -75,25 +75,29 @@ fn add_all(socket: &mut Netlink, index: u32, addresses: &[IpNet]) -> Vec<Outcome
         .collect()
 }
 
-pub(super) fn set_routes(socket: &mut Netlink, spec: &LinkSpec, index: u32) -> Result<(), Error> {
-    let link = &spec.pod_name;
+pub(super) fn set_routes(
+    socket: &mut Netlink,
+    link: &str,
+    routes: &[Route],
+    index: u32,
+) -> Result<(), Error> {
     let refused = |route: &Route, refusal| Error::SetRoute {
         route: route.to_string(),
-        link: link.clone(),
+        link: link.to_owned(),
         refusal,
     };
     let mut batch = Batch::default();
-    for route in &spec.routes {
+    for route in routes {
         batch.push(request::add_route(route, index), CREATE_NEW);
     }
-    for (route, outcome) in spec.routes.iter().zip(socket.apply(&mut batch)) {
+    for (route, outcome) in routes.iter().zip(socket.apply(&mut batch)) {
         match outcome {
             Err(refusal) if refusal.errno == Errno::EEXIST => {
                 let Some((existing, same)) = observe::route_in_place(socket, route, index)? else {
                     return Err(refused(route, refusal));
                 };
                 if !same {
-                    let (route, link) = (route.to_string(), link.clone());
+                    let (route, link) = (route.to_string(), link.to_owned());
                     return Err(Error::RouteTaken {
                         route,
                         link,

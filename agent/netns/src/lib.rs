@@ -23,6 +23,7 @@ mod host;
 mod monitor;
 mod ns;
 mod observe;
+mod packets;
 mod realtime;
 mod reaper;
 mod request;
@@ -52,6 +53,7 @@ pub use datapath::{Datapath, NoPackets};
 pub use error::{Error, NetnsError, Refusal};
 pub use host::uplink_changes;
 pub use ns::{Netns, NetnsId};
+pub use packets::{LinkSocket, Packets};
 pub use realtime::RealTime;
 pub use spec::{
     HostEnd, HostLink, LinkSpec, LinkState, Observed, ObservedRoute, PodEnd, PodIpv6, Route, Step,

@@ -148,6 +148,11 @@ pub(super) fn add_address(address: IpNet, index: u32) -> RouteNetlinkMessage {
     RouteNetlinkMessage::NewAddress(self::address(address, index))
 }
 
+/// RTM_DELADDR.
+pub(super) fn delete_address(address: IpNet, index: u32) -> RouteNetlinkMessage {
+    RouteNetlinkMessage::DelAddress(self::address(address, index))
+}
+
 /// An address of a link. An IPv6 address is usable at once (IFA_F_NODAD), because nobody else can
 /// have it.
 pub(super) fn address(address: IpNet, index: u32) -> AddressMessage {

@@ -22,6 +22,8 @@ pub(super) struct Reader {
     pub(super) home: Home,
     /// The host's links.
     pub(super) host: socket::Netlink,
+    /// Leads to the thread that closes packet sockets.
+    pub(super) closer: Sender<OwnedFd>,
 }
 
 /// The near ends of the threads' queues. Dropping this ends the threads, each after its queued
@@ -46,10 +48,11 @@ impl Threads {
         let reaper = Reaper::new(links.clone());
         let reaper_sockets = reaper::sockets().map_err(opening("route"))?;
         let (closer, to_close) = channel::<OwnedFd>();
-        let wiring = Wiring::new(home()?, route()?, reaper.clone(), closer);
+        let wiring = Wiring::new(home()?, route()?, reaper.clone(), closer.clone());
         let reader = Reader {
             home: home()?,
             host: route()?,
+            closer,
         };
         let conntrack = socket::Netlink::open(netlink_sys::protocols::NETLINK_NETFILTER).ok();
 

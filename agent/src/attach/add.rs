@@ -36,6 +36,7 @@ pub(super) async fn add(
         on_bridge: on_bridge.as_ref(),
         deadline: Deadline::after(node.live.borrow().add_timeout),
     };
+    call.confirm_lease(on_bridge.as_ref())?;
     let prev_result = call
         .conf
         .prev_result()
@@ -72,7 +73,7 @@ impl Add<'_> {
         let pod = trace.step("annotations", self.metadata()).await?;
         self.note_delegation(netns, undo)?;
         let planning = self.planned(&pod, undo);
-        let (planned, dns) = trace.step("plan and addresses", planning).await?;
+        let (mut planned, mut dns) = trace.step("plan and addresses", planning).await?;
         self.cancel.check()?;
         // On another bridge, the same address is another pod's.
         let own = planned.iter().filter(|port| !port.is_elsewhere());
@@ -93,6 +94,13 @@ impl Add<'_> {
         }
         if let Some(forgotten) = self.node.connections.forgotten(addresses) {
             trace.timed("connections forgotten", forgotten).await;
+        }
+        if self.call.wants_lease() {
+            let leasing = self.lease(netns, &mut planned, &mut dns, undo);
+            tokio::select! {
+                leased = trace.step("dhcp", leasing) => leased?,
+                error = self.unwanted(&pod) => return Err(error),
+            }
         }
         let concluding = self.conclude(&pod_ends, undo);
         trace.step("announce and answer", concluding).await?;
@@ -215,6 +223,9 @@ impl Add<'_> {
             .journal
             .advance(&self.call.key, State::Adding, State::Live)?;
         undo.noted = Some(State::Live);
+        if self.call.wants_lease() {
+            self.node.leases.keep(&self.call.key);
+        }
         fault_point!("add-live");
         Ok(())
     }

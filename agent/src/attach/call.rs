@@ -85,7 +85,7 @@ impl Call {
         &'a self,
         node: &'a Handles,
     ) -> Result<Option<Delegate<'a>>, DelegateError> {
-        let Some(ipam) = &self.conf.ipam else {
+        let Some(ipam) = self.conf.ipam.as_ref().filter(|_| self.is_delegated()) else {
             return Ok(None);
         };
         let delegated = delegate::Call {

@@ -12,6 +12,7 @@ use super::turns::Reason;
 use crate::duration;
 use crate::flows::FlowsError;
 use crate::ipam::delegate::DelegateError;
+use crate::ipam::dhcp::DhcpError;
 use crate::ipam::pool::PoolError;
 use crate::journal;
 use crate::plan::PlanError;
@@ -73,6 +74,14 @@ pub enum Error {
     /// A delegated IPAM plugin failed.
     #[error("{0}")]
     Ipam(#[from] DelegateError),
+    /// No server gave the pod an address.
+    #[error("network {network}: {source}")]
+    Dhcp {
+        /// The network, and where it is.
+        network: String,
+        /// The reason.
+        source: DhcpError,
+    },
     /// The intent log could not be written.
     #[error("intent log: {0}")]
     Journal(#[from] journal::Error),
@@ -186,6 +195,7 @@ impl Error {
             Self::Address(PoolError::Exhausted { .. }) => ErrorCode::TRY_AGAIN,
             Self::Address(_) | Self::NoAddressSource => ErrorCode::INVALID_CONFIG,
             Self::Ipam(error) => error.code(),
+            Self::Dhcp { .. } => ErrorCode::TRY_AGAIN,
             Self::Journal(_) => ErrorCode::IO,
             Self::Port(error) => port_code(error),
             Self::NotForPod { is_taken: true, .. } => ErrorCode::ADDRESS_TAKEN,

@@ -8,7 +8,7 @@ use std::time::Duration;
 use podwire_netns::Netlink;
 use tokio::sync::watch;
 
-use super::{Connections, Error, LastHolders, Lines};
+use super::{Connections, Error, LastHolders, Leases, Lines};
 use crate::config::{Config, Live, Mode};
 use crate::flows::Flows;
 use crate::ipam::Addresses;
@@ -54,6 +54,8 @@ pub struct Handles {
     pub(crate) sources: Sources,
     /// Counters and histograms.
     pub(crate) metrics: Arc<Metrics>,
+    /// The leases that are kept.
+    pub(crate) leases: Leases,
     /// The order of operations.
     pub(crate) lines: Lines,
     /// Whether the last STATUS passed over ovn-controller's missing connection.

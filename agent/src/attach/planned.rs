@@ -73,9 +73,9 @@ impl Add<'_> {
     /// Records that a delegated IPAM plugin is about to be called: if the agent is killed
     /// meanwhile, only this entry knows of the addresses.
     pub(super) fn note_delegation(&self, netns: &Netns, undo: &mut Undo) -> Result<(), Error> {
-        match self.call.conf.ipam {
-            Some(_) => self.note(netns, &[], undo),
-            None => Ok(()),
+        match self.call.is_delegated() {
+            true => self.note(netns, &[], undo),
+            false => Ok(()),
         }
     }
 
@@ -98,7 +98,7 @@ impl Add<'_> {
             .pod
             .as_ref()
             .and_then(|pod| self.node.sources.api_uid(pod));
-        entry.ipam_del = call.conf.ipam.is_some().then(|| call.as_del());
+        entry.ipam_del = call.is_delegated().then(|| call.as_del());
         entry.ports = planned
             .iter()
             .map(|port| journal::EntryPort {

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use super::links::{link_names, remove_by_pod_ends, remove_link, remove_links};
+use super::links::{link_names, namespace_of, remove_by_pod_ends, remove_link, remove_links};
+use super::renewal::release_lease;
 use super::{Call, Error, Handles, READY_DEADLINE, ovs_cni};
 use crate::fault::fault_point;
 use crate::ipam::Owner;
@@ -49,7 +50,7 @@ pub(crate) async fn detach(
         .entry
         .as_ref()
         .is_some_and(|it| it.ipam_del.is_some());
-    if noted || del.is_some_and(|del| del.conf.ipam.is_some()) {
+    if noted || del.is_some_and(Call::is_delegated) {
         return Ok(false);
     }
     removal.close().await.map(|()| true)
@@ -115,6 +116,8 @@ impl<'a> Removal<'a> {
         // the port.
         let advanced = node.journal.advance(key, State::Live, State::Deleting);
         removal.note(advanced);
+        node.leases.stop(key);
+        removal.release_lease().await;
         let known = node.ports.synced(READY_DEADLINE).await;
         let known = known.map(|()| node.ports.find(key));
         let (rows, links) = tokio::join!(
@@ -154,6 +157,16 @@ impl<'a> Removal<'a> {
                 tracing::error!(attachment = %self.key, %error, "intent log");
             }
             Err(error) => self.errors.push(error.into()),
+        }
+    }
+
+    /// Gives a lease back, while the pod's interface is there.
+    async fn release_lease(&self) {
+        if let Some(entry) = &self.entry
+            && let Some(lease) = &entry.lease
+            && let Some(netns) = namespace_of(entry)
+        {
+            release_lease(self.node, self.key, &lease.place(netns), lease).await;
         }
     }
 
@@ -210,7 +223,7 @@ impl<'a> Removal<'a> {
     /// the intent log.
     pub(super) async fn release_delegated(&mut self, del: Option<&Call>) {
         let noted = self.entry.as_ref().and_then(|it| it.ipam_del.as_deref());
-        let released = match (del.filter(|del| del.conf.ipam.is_some()), noted) {
+        let released = match (del.filter(|del| del.is_delegated()), noted) {
             (Some(del), _) => delegated_del(self.node, del).await,
             (None, None) => Ok(()),
             (None, Some(noted)) => match Call::parse(noted.as_bytes()) {

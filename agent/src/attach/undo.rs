@@ -7,7 +7,9 @@ use podwire_netns::HostLink;
 use super::Error;
 use super::call::Add;
 use super::removal::{delegated_del, remove_rows};
+use super::renewal::release_lease;
 use crate::ipam::Owner;
+use crate::ipam::dhcp::{Lease, Place};
 use crate::journal::State;
 use crate::plan::AttachmentKey;
 use crate::ports::PortRecord;
@@ -30,6 +32,8 @@ pub(super) enum Done {
     Address(IpAddr, Option<Owner>),
     /// A delegated IPAM plugin was called.
     Delegated,
+    /// A lease was taken.
+    Lease(Place, Box<Lease>),
     /// Pairs were created; these are their host ends.
     Links(Vec<HostLink>),
     /// Rows were sent. They may exist whatever the answer was.
@@ -39,6 +43,11 @@ pub(super) enum Done {
 impl Undo {
     pub(super) fn push(&mut self, done: Done) {
         self.done.push(done);
+    }
+
+    /// Leaves out a lease that was given back already.
+    pub(super) fn drop_lease(&mut self) {
+        self.done.retain(|done| !matches!(done, Done::Lease(..)));
     }
 
     /// The older sandboxes that had an address of the ADD until now.
@@ -83,6 +92,9 @@ impl Add<'_> {
                 let names: Vec<&str> = links.iter().map(|link| link.name.as_str()).collect();
                 self.node.journal.retire_names(&names);
                 self.node.netlink.delete(links).await?;
+            }
+            Done::Lease(place, lease) => {
+                release_lease(self.node, &self.call.key, &place, &lease).await;
             }
             Done::Delegated => delegated_del(self.node, self.call).await?,
             Done::Address(address, older) => {

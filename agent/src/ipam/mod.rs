@@ -8,6 +8,7 @@
 
 mod addresses;
 pub mod delegate;
+pub mod dhcp;
 mod family;
 mod owner;
 pub mod pool;

@@ -18,6 +18,7 @@ use podwire_cni::wire::MAX_REQUEST;
 use podwire_netns::Route;
 use serde::{Deserialize, Serialize};
 
+use crate::ipam::dhcp::Lease;
 use crate::plan::{AttachmentKey, Bandwidth, stable_hash};
 use names::RetiredNames;
 
@@ -100,6 +101,9 @@ pub struct Entry {
     /// was never answered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ipam_del: Option<String>,
+    /// The lease of its address from the physical network.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lease: Option<Lease>,
 }
 
 /// One interface of an entry.
@@ -137,6 +141,7 @@ impl Entry {
             bridge,
             ports: Vec::new(),
             ipam_del: None,
+            lease: None,
         }
     }
 }

@@ -11,7 +11,7 @@ pub(super) fn privileges(config: &Config) -> Privileges {
         Capability::CAP_NET_ADMIN,
         // setns(2) into a pod's network namespace.
         Capability::CAP_SYS_ADMIN,
-        // Gratuitous ARP and unsolicited NA, through packet sockets.
+        // Gratuitous ARP and unsolicited NA, and DHCP for pods, through packet sockets.
         Capability::CAP_NET_RAW,
     ];
     if config.power.proc_netns {

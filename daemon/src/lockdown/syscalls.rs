@@ -290,7 +290,7 @@ pub(super) fn listed(calls: Calls) -> Result<Rules, BackendError> {
     let mut families = FAMILIES.to_vec();
     if calls == Calls::Namespaces {
         ioctls.extend(IOCTLS_OF_NAMESPACES);
-        // Gratuitous ARP and NA.
+        // Gratuitous ARP and NA, and DHCP for pods.
         families.push(libc::AF_PACKET);
         let network = libc::CLONE_NEWNET.unsigned_abs().into();
         rules.insert(libc::SYS_setns, vec![equal(1, network)?]);

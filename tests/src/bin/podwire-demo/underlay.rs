@@ -1,12 +1,13 @@
 //! `make demo-underlay`: two machines with a spare NIC each on a switch with VLANs. The node role
-//! makes a bridge of the NIC, pods on it are in VLAN 100 of the physical network, and a host
-//! outside talks to them.
+//! makes a bridge of the NIC, pods on it are in VLAN 100 of the physical network and have addresses
+//! of its DHCP server, and a host outside talks to them.
 
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 
+use podwire_tests::dhcp::Dhcp;
 use podwire_tests::machine::Machine;
-use podwire_tests::{AgentOptions, Failure, Place, Pod, TestNode, run_in, traffic};
+use podwire_tests::{AgentOptions, Failure, Place, Pod, TestNode, addresses, run_in, traffic};
 use serde_json::{Value, json};
 
 use crate::proof::{Proof, expect};
@@ -18,15 +19,16 @@ const VLAN: u16 = 100;
 const OUTSIDE: &str = "198.51.100.1";
 const NAMES: [&str; 2] = ["node-a", "node-b"];
 
-const PICTURE: &str = "
-                   switch
-  host outside ──── VLAN 100
-  198.51.100.1        ║
-                      ╠══ eth1 ─ br-data ─ VLAN 100 ─ web       198.51.100.11   node-a
-                      ║
-                      ╚══ eth1 ─ br-data ┬ VLAN 100 ─ db        198.51.100.12   node-b
-                                         └ VLAN 101 ─ stranger  198.51.100.13
-";
+/// Leases of two minutes; clients renew them after three seconds.
+const LEASES: [&str; 4] = [
+    "--dhcp-range=198.51.100.50,198.51.100.99,120",
+    "--dhcp-option=58,3",
+    "--dhcp-option=59,60",
+    "--no-ping",
+];
+
+/// What a pod of the other VLAN has, where no server is.
+const STRANGER: &str = "198.51.100.13";
 
 /// Runs the demo. A failure has been told already; what is left of it is the directory of its logs.
 pub(crate) fn run(stage: &Stage) -> Result<(), Option<PathBuf>> {
@@ -73,6 +75,10 @@ fn story(
             Ok(((), format!("{OUTSIDE}/24")))
         },
     )?;
+    let dhcp = stage.step("a DHCP server runs on that host", || {
+        let dhcp = Dhcp::dnsmasq(switch, outside, &LEASES);
+        Ok((dhcp, "leases of 2 min, T1 after 3 s".to_owned()))
+    })?;
     let runs = stage.step(&format!("podwire node run {BRIDGE}"), || {
         let runs = machines.each_ref().map(|machine| machine.start_run(BRIDGE));
         let bridges = machines[0].node().vsctl("list-ports br-data");
@@ -92,44 +98,62 @@ fn story(
         Ok((agents, String::new()))
     })?;
     let mut pods = Vec::new();
-    for (machine, (pod, number, vlan)) in [
-        (&machines[0], ("web", 11, VLAN)),
-        (&machines[1], ("db", 12, VLAN)),
-        (&machines[1], ("stranger", 13, VLAN + 1)),
+    for (machine, name, vlan) in [
+        (&machines[0], "web", VLAN),
+        (&machines[1], "db", VLAN),
+        (&machines[1], "stranger", VLAN + 1),
     ] {
-        let title = format!("ADD {pod}, 198.51.100.{number}, VLAN {vlan}");
+        let from = match vlan {
+            VLAN => "an address from the server",
+            _ => STRANGER,
+        };
+        let title = format!("ADD {name}, VLAN {vlan}, {from}");
         pods.push(stage.step(&title, || {
-            let conf = conf(number, vlan);
-            let pod = machine.node().pod(pod);
+            let conf = conf(vlan);
+            let pod = machine.node().pod(name);
             let add = pod.exec("ADD", &conf);
-            add.success();
+            let address = addresses(&add.success())?[0].to_string();
             let took = stage::milliseconds(add.duration());
-            Ok(((pod, conf), took))
+            Ok(((pod, conf, address.clone()), format!("{address}, {took}")))
         })?);
     }
-    let [(web, _), (db, _), (stranger, _)] = &pods[..] else {
+    let [(web, _, of_web), (db, _, of_db), (stranger, ..)] = &pods[..] else {
         unreachable!("three were wired")
     };
-    stage.say(PICTURE);
+    stage.say(&picture(of_web, of_db));
+    let [web, db] = [(web, &**of_web), (db, &**of_db)];
     talk(stage, outside, [web, db])?;
     stage.step("who is in another VLAN hears nobody", || {
         let silent = traffic::ping(stranger.place(), parsed(OUTSIDE)?, 1).is_err();
         expect("stranger", "no answer", silent, || "an answer".to_owned())?;
         Ok(((), format!("VLAN {}", VLAN + 1)))
     })?;
+    let agents = stage.step(
+        "the agents are replaced, and the new ones renew the leases",
+        || {
+            let agents = agents.map(|agent| agent.kill_and_restart());
+            for (_, address) in [web, db] {
+                let renewed = format!("DHCPACK(eth0) {address} ");
+                dhcp.await_count(&renewed, dhcp.count(&renewed) + 1);
+            }
+            Ok((agents, "T1".to_owned()))
+        },
+    )?;
     stage.step(
         "somebody takes the NIC out of the bridge: it is put back",
         || {
             machines[0].node().vsctl("del-port br-data eth1");
             runs[0].await_log("restored NIC eth1 in br-data (was missing)", 1);
-            traffic::ping_until_answered(web.place(), parsed(OUTSIDE)?)?;
+            traffic::ping_until_answered(web.0.place(), parsed(OUTSIDE)?)?;
             Ok(((), String::new()))
         },
     )?;
     stage.step("DEL, the agents and the node role end, cleanup", || {
-        for (pod, conf) in &pods {
+        for (pod, conf, _) in &pods {
             pod.exec("DEL", conf).success();
         }
+        let left = dhcp.clients();
+        expect("leases", "none", left.is_empty(), || left.join(", "))?;
         let agents = agents.into_iter().map(|agent| agent.stop());
         let mut ended = agents.chain(runs.into_iter().map(|run| run.stop()));
         let well = ended.all(|status| status.success());
@@ -148,26 +172,17 @@ fn story(
 }
 
 /// Each pod and the host outside, and the pods with each other.
-fn talk(stage: &Stage, outside: &Place, [web, db]: [&Pod<'_>; 2]) -> Result<(), ()> {
+fn talk(stage: &Stage, outside: &Place, pods: [(&Pod<'_>, &str); 2]) -> Result<(), ()> {
+    let [(web, of_web), (db, of_db)] = pods;
     let mebibytes = TCP_BYTES >> 20;
     for (title, from, to, at) in [
-        (
-            "the host outside and web",
-            outside,
-            web.place(),
-            "198.51.100.11",
-        ),
-        (
-            "the host outside and db",
-            outside,
-            db.place(),
-            "198.51.100.12",
-        ),
+        ("the host outside and web", outside, web.place(), of_web),
+        ("the host outside and db", outside, db.place(), of_db),
         (
             "web and db, across the switch,",
             web.place(),
             db.place(),
-            "198.51.100.12",
+            of_db,
         ),
     ] {
         let title = format!("{title} exchange {mebibytes} MiB by TCP");
@@ -181,12 +196,29 @@ fn talk(stage: &Stage, outside: &Place, [web, db]: [&Pod<'_>; 2]) -> Result<(), 
     Ok(())
 }
 
-fn conf(number: u8, vlan: u16) -> Value {
-    let address = format!("198.51.100.{number}/24");
+fn conf(vlan: u16) -> Value {
+    let ipam = match vlan {
+        VLAN => json!({"type": "dhcp"}),
+        _ => json!({"type": "static", "addresses": [{"address": format!("{STRANGER}/24")}]}),
+    };
     json!({
         "cniVersion": "1.0.0", "name": "lan", "type": "podwire-cni", "bridge": "br-data",
-        "vlan": vlan, "ipam": {"type": "static", "addresses": [{"address": address}]},
+        "vlan": vlan, "ipam": ipam,
     })
+}
+
+fn picture(web: &str, db: &str) -> String {
+    format!(
+        "
+                   switch
+  host outside ──── VLAN 100
+  {OUTSIDE}        ║
+                      ╠══ eth1 ─ br-data ─ VLAN 100 ─ web       {web:15} node-a
+                      ║
+                      ╚══ eth1 ─ br-data ┬ VLAN 100 ─ db        {db:15} node-b
+                                         └ VLAN 101 ─ stranger  {STRANGER:15}
+"
+    )
 }
 
 /// A cable from a new NIC of a place to a new port of the switch.

@@ -1,0 +1,231 @@
+//! Packet sockets and addresses in a pod's namespace after its attachment, for the agent's DHCP
+//! client. The packets have no Ethernet header: the kernel makes it (packet(7), SOCK_DGRAM).
+
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+
+use ipnet::IpNet;
+use macaddr::MacAddr6;
+use nix::errno::Errno;
+use nix::sys::socket::{
+    AddressFamily, LinkAddr, MsgFlags, SockFlag, SockProtocol, SockType, bind, recvfrom, sendto,
+    socket,
+};
+use tokio::io::unix::AsyncFd;
+
+use super::announce::device;
+use super::attach::enter;
+use super::configure::{set_addresses, set_routes};
+use super::{
+    Error, LinkState, Netlink, Netns, Refusal, Route, observe, request, socket as netlink,
+};
+
+/// What a packet socket carries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Packets {
+    /// ARP.
+    Arp,
+    /// IPv4, with its header.
+    Ipv4,
+}
+
+impl Packets {
+    fn ethertype(self) -> u16 {
+        match self {
+            Self::Arp => 0x0806,
+            Self::Ipv4 => 0x0800,
+        }
+    }
+}
+
+/// A packet socket on one interface in a pod's namespace. Another thread closes it, as the kernel
+/// takes its time for that.
+#[derive(Debug)]
+pub struct LinkSocket {
+    /// Present until it is dropped.
+    socket: Option<AsyncFd<OwnedFd>>,
+    closer: Sender<OwnedFd>,
+    packets: Packets,
+    ifindex: u32,
+    /// The interface's MAC address.
+    pub mac: MacAddr6,
+}
+
+impl LinkSocket {
+    #[allow(
+        unsafe_code,
+        reason = "AsyncFd can't know that a type keeps its descriptor"
+    )]
+    fn new(opened: Opened) -> io::Result<Self> {
+        // SAFETY: an OwnedFd stays open and the same until the AsyncFd gives it back.
+        let socket = unsafe { AsyncFd::register(opened.socket) }?;
+        Ok(Self {
+            socket: Some(socket),
+            closer: opened.closer,
+            packets: opened.packets,
+            ifindex: opened.ifindex,
+            mac: opened.mac,
+        })
+    }
+
+    /// Sends one packet, without its Ethernet header.
+    ///
+    /// # Errors
+    /// The kernel's; EAGAIN if the link's queue is full.
+    pub fn send(&self, packet: &[u8], to: MacAddr6) -> io::Result<()> {
+        let to = device(self.ifindex, self.packets.ethertype(), to);
+        let socket = self.socket.as_ref().ok_or(Errno::EBADF)?;
+        sendto(socket.as_raw_fd(), packet, &to, MsgFlags::MSG_DONTWAIT)?;
+        Ok(())
+    }
+
+    /// Waits for one packet, without its Ethernet header; returns its length and its sender.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub async fn receive(&self, packet: &mut [u8]) -> io::Result<(usize, MacAddr6)> {
+        let socket = self.socket.as_ref().ok_or(Errno::EBADF)?;
+        loop {
+            let mut ready = socket.readable().await?;
+            let received = ready.try_io(|socket| {
+                let (length, from) = recvfrom::<LinkAddr>(socket.as_raw_fd(), packet)?;
+                let from = from.and_then(|from| from.addr()).unwrap_or_default();
+                Ok((length, from.into()))
+            });
+            if let Ok(received) = received {
+                return received;
+            }
+        }
+    }
+}
+
+impl Drop for LinkSocket {
+    fn drop(&mut self) {
+        if let Some(socket) = self.socket.take() {
+            // If the thread is gone, the socket comes back in the error and is closed here.
+            drop(self.closer.send(socket.into_inner()));
+        }
+    }
+}
+
+/// A socket that the reading thread has opened.
+struct Opened {
+    socket: OwnedFd,
+    closer: Sender<OwnedFd>,
+    packets: Packets,
+    ifindex: u32,
+    mac: MacAddr6,
+}
+
+impl Netlink {
+    /// Opens a packet socket on an interface in a pod's namespace.
+    ///
+    /// # Errors
+    /// There is no such interface, or the kernel refused the socket.
+    pub async fn link_socket(
+        &self,
+        netns: Arc<Netns>,
+        ifname: &str,
+        packets: Packets,
+    ) -> Result<LinkSocket, Error> {
+        let ifname = ifname.to_owned();
+        let reading = self.read(move |reader| {
+            let opened = enter(&reader.home, &netns, || {
+                let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+                // Without a protocol it receives nothing before it is bound to its interface.
+                let protocol: Option<SockProtocol> = None;
+                let socket = socket(AddressFamily::Packet, SockType::Datagram, flags, protocol)?;
+                Ok((netlink::Netlink::route()?, socket))
+            })?;
+            let (mut pod, socket) = opened;
+            let link = observe::link_named(&mut pod, &ifname)?;
+            let Some(LinkState {
+                ifindex,
+                mac: Some(mac),
+                ..
+            }) = link
+            else {
+                return Err(gone(&ifname));
+            };
+            let to = device(ifindex, packets.ethertype(), mac);
+            bind(socket.as_raw_fd(), &to).map_err(|errno| Error::OpenSocket {
+                what: "packet",
+                refusal: errno.into(),
+            })?;
+            let closer = reader.closer.clone();
+            Ok(Opened {
+                socket,
+                closer,
+                packets,
+                ifindex,
+                mac,
+            })
+        });
+        LinkSocket::new(reading.await?).map_err(|error| Error::OpenSocket {
+            what: "packet",
+            refusal: error.into(),
+        })
+    }
+
+    /// Gives an interface in a pod's namespace further addresses and routes; those that are there
+    /// stay.
+    ///
+    /// # Errors
+    /// There is no such interface, or the kernel refused one of them.
+    pub async fn assign(
+        &self,
+        netns: Arc<Netns>,
+        ifname: &str,
+        addresses: Vec<IpNet>,
+        routes: Vec<Route>,
+    ) -> Result<(), Error> {
+        let ifname = ifname.to_owned();
+        self.read(move |reader| {
+            let mut pod = enter(&reader.home, &netns, netlink::Netlink::route)?;
+            let link = observe::link_named(&mut pod, &ifname)?.ok_or_else(|| gone(&ifname))?;
+            set_addresses(&mut pod, &ifname, link.ifindex, &addresses, || Ok(()))?;
+            set_routes(&mut pod, &ifname, &routes, link.ifindex)
+        })
+        .await
+    }
+
+    /// Takes an address from an interface in a pod's namespace, if it is there.
+    ///
+    /// # Errors
+    /// The kernel refused.
+    pub async fn withdraw(
+        &self,
+        netns: Arc<Netns>,
+        ifname: &str,
+        address: IpNet,
+    ) -> Result<(), Error> {
+        let ifname = ifname.to_owned();
+        self.read(move |reader| {
+            let mut pod = enter(&reader.home, &netns, netlink::Netlink::route)?;
+            let Some(link) = observe::link_named(&mut pod, &ifname)? else {
+                return Ok(());
+            };
+            match pod.request(request::delete_address(address, link.ifindex), 0) {
+                Err(refusal) if !matches!(refusal.errno, Errno::EADDRNOTAVAIL | Errno::ENODEV) => {
+                    Err(Error::RemoveAddress {
+                        address,
+                        link: ifname,
+                        refusal,
+                    })
+                }
+                _ => Ok(()),
+            }
+        })
+        .await
+    }
+}
+
+fn gone(link: &str) -> Error {
+    let refusal = Refusal::from(Errno::ENODEV);
+    Error::SetUp {
+        link: link.to_owned(),
+        refusal,
+    }
+}

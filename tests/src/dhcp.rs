@@ -1,0 +1,149 @@
+//! DHCP servers.
+
+use std::os::fd::AsRawFd;
+use std::path::PathBuf;
+use std::process::Command;
+
+use nix::sys::signal::Signal;
+use serde_json::{Value, json};
+
+use crate::failure::OrFail;
+use crate::node::{DAEMON_LIMIT, TestNode};
+use crate::place::Place;
+use crate::process::Daemon;
+use crate::watch::await_log;
+
+/// Where dnsmasq keeps its leases.
+const LEASES: &str = "/run/log/leases";
+/// Where Kea reads its configuration, and keeps its leases.
+const KEA: &str = "/run/log/kea.json";
+const KEA_LEASES: &str = "/run/log/kea-leases.csv";
+
+/// A DHCP server of IPv4 on a link eth0. Dropping it kills it.
+#[derive(Debug)]
+pub struct Dhcp {
+    daemon: Daemon,
+    leases: PathBuf,
+}
+
+impl Dhcp {
+    /// Starts dnsmasq(8) in a place, with these arguments; its files are the node's.
+    #[track_caller]
+    pub fn dnsmasq(node: &TestNode, place: &Place, arguments: &[&str]) -> Self {
+        let mut command = inside(place, "dnsmasq");
+        command.args([
+            "--keep-in-foreground",
+            "--port=0",
+            "--interface=eth0",
+            "--bind-interfaces",
+            "--dhcp-authoritative",
+            "--user=root",
+            "--log-facility=-",
+            "--conf-file=/dev/null",
+        ]);
+        command.arg(format!("--dhcp-leasefile={LEASES}"));
+        command.args(arguments);
+        Self::await_started(
+            node,
+            &command,
+            "dnsmasq",
+            LEASES,
+            "sockets bound exclusively",
+        )
+    }
+
+    /// Starts Kea in a place, with this configuration of its `Dhcp4`; its files are the node's. Its
+    /// leases may be as short as wanted.
+    #[track_caller]
+    pub fn kea(node: &TestNode, place: &Place, dhcp4: &Value) -> Self {
+        let mut dhcp4 = dhcp4.clone();
+        dhcp4["interfaces-config"] = json!({ "interfaces": ["eth0"] });
+        dhcp4["lease-database"] = json!({
+            "type": "memfile", "name": KEA_LEASES, "lfc-interval": 0,
+        });
+        dhcp4["loggers"] = json!([{
+            "name": "kea-dhcp4", "severity": "INFO", "output_options": [{ "output": "stdout" }],
+        }]);
+        let config = json!({ "Dhcp4": dhcp4 }).to_string();
+        std::fs::write(node.path(KEA), config).expect("the node's own directory can be written");
+        let mut command = inside(place, "kea-dhcp4");
+        command.args(["-c", KEA]);
+        command.env("KEA_PIDFILE_DIR", "/run/log");
+        command.env("KEA_LOCKFILE_DIR", "none");
+        Self::await_started(node, &command, "kea", KEA_LEASES, "DHCP4_STARTED")
+    }
+
+    #[track_caller]
+    fn await_started(
+        node: &TestNode,
+        command: &Command,
+        name: &str,
+        leases: &str,
+        ready: &str,
+    ) -> Self {
+        let log = node.path(&format!("/run/log/{name}.log"));
+        let earlier = std::fs::read_to_string(&log).unwrap_or_default();
+        let server = Self {
+            daemon: Daemon::start(node.keeper(), command, &log).or_fail(),
+            leases: node.path(leases),
+        };
+        server.await_count(ready, earlier.matches(ready).count() + 1);
+        server
+    }
+
+    /// What it has logged, with what an earlier one has.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.daemon.log()).unwrap_or_default()
+    }
+
+    /// How often its log has this text.
+    pub fn count(&self, text: &str) -> usize {
+        self.log().matches(text).count()
+    }
+
+    /// Waits until its log has this text so often.
+    #[track_caller]
+    pub fn await_count(&self, text: &str, count: usize) {
+        let awaited = format!("{count} times {text} in the DHCP server's log");
+        let look = |log: &str| {
+            let has_enough = log.matches(text).count() >= count;
+            has_enough.then_some(()).ok_or_else(|| log.to_owned())
+        };
+        await_log(&self.daemon, DAEMON_LIMIT, &awaited, look).or_fail();
+    }
+
+    /// The clients that have a lease of dnsmasq's: MAC address, address and client identifier.
+    pub fn clients(&self) -> Vec<String> {
+        let leases = std::fs::read_to_string(&self.leases).unwrap_or_default();
+        let leases = leases
+            .lines()
+            .map(|line| line.split(' ').collect::<Vec<_>>());
+        let leases = leases.filter(|words| words.len() == 5);
+        leases
+            .map(|words| format!("{} {} {}", words[1], words[2], words[4]))
+            .collect()
+    }
+
+    /// Ends it; it keeps its leases for the next one.
+    #[track_caller]
+    pub fn stop(self) {
+        self.daemon.end_by(Signal::SIGTERM, DAEMON_LIMIT).or_fail();
+    }
+
+    /// Ends it; the next one knows nothing of its leases.
+    #[track_caller]
+    pub fn stop_and_forget(self) {
+        let leases = self.leases.clone();
+        self.stop();
+        std::fs::remove_file(leases).expect("a server that has run has a file of leases");
+    }
+}
+
+/// A program in a place's network, with the files of whoever starts it.
+fn inside(place: &Place, program: &str) -> Command {
+    let mut command = Command::new("nsenter");
+    let network = place.network().as_raw_fd();
+    command.arg(format!("--net=/proc/{}/fd/{network}", std::process::id()));
+    command.arg(program);
+    command
+}

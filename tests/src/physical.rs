@@ -1,0 +1,125 @@
+//! A physical network beside a bridge of a node, with hosts on it.
+
+use std::os::fd::AsRawFd;
+
+use serde_json::{Value, json};
+
+use crate::datapath;
+use crate::dhcp::Dhcp;
+use crate::failure::OrFail;
+use crate::node::{TestNode, run_in};
+use crate::place::Place;
+
+/// The first host's address.
+pub const HOST: &str = "198.51.100.1";
+
+/// The node's end of the link to the first host; that of another one begins with it.
+const WIRE: &str = "wire";
+
+/// A host on VLAN 100 of a bridge br1, for a DHCP server.
+#[derive(Debug)]
+pub struct Outside<'node> {
+    node: &'node TestNode,
+    place: Place,
+}
+
+impl<'node> Outside<'node> {
+    /// Makes br1 and the host.
+    #[track_caller]
+    pub fn of(node: &'node TestNode) -> Self {
+        let datapath = datapath().name();
+        node.vsctl(format!(
+            "add-br br1 -- set bridge br1 datapath_type={datapath} fail_mode=standalone"
+        ));
+        let place = host(node, WIRE, HOST);
+        Self { node, place }
+    }
+
+    /// Where the host's programs run.
+    pub fn place(&self) -> &Place {
+        &self.place
+    }
+
+    /// Another host with this address, which is there until it is dropped.
+    #[track_caller]
+    pub fn neighbour(&self, address: &str) -> Place {
+        host(self.node, &format!("{WIRE}-2"), address)
+    }
+
+    /// Starts dnsmasq(8), which gives the addresses between these two, and has further arguments.
+    #[track_caller]
+    pub fn serve(&self, first: u8, last: u8, more: &[&str]) -> Dhcp {
+        let range = format!("--dhcp-range=198.51.100.{first},198.51.100.{last},120");
+        let mut arguments = vec![
+            &*range,
+            "--no-ping",
+            "--dhcp-option=3,198.51.100.1",
+            "--dhcp-option=6,198.51.100.53",
+            "--domain=example.org",
+        ];
+        arguments.extend(more);
+        Dhcp::dnsmasq(self.node, &self.place, &arguments)
+    }
+
+    /// Starts Kea with leases of so many seconds, a quarter of which is T1 and a half T2.
+    #[track_caller]
+    pub fn serve_for(&self, seconds: u32) -> Dhcp {
+        let dhcp4: Value = json!({
+            "authoritative": true,
+            "valid-lifetime": seconds, "renew-timer": seconds / 4, "rebind-timer": seconds / 2,
+            "subnet4": [{
+                "id": 1, "subnet": "198.51.100.0/24",
+                "pools": [{ "pool": "198.51.100.50 - 198.51.100.99" }],
+                "option-data": [{ "name": "routers", "data": HOST }],
+            }],
+        });
+        Dhcp::kea(self.node, &self.place, &dhcp4)
+    }
+
+    /// Panics if pods have left something on the node.
+    #[track_caller]
+    pub fn assert_no_leftovers(&self) {
+        let mut left = self.node.leftovers();
+        left.links.retain(|link| !link.starts_with(WIRE));
+        left.rows.retain(|row| !row.contains(WIRE));
+        left.assert_none();
+    }
+
+    /// Has the host hear of DHCP only what is for every server, or all again. A server with raw
+    /// sockets, such as Kea, hears all.
+    #[track_caller]
+    pub fn hear_only_broadcasts(&self, so: bool) {
+        let lines: &[&str] = match so {
+            true => &[
+                "add table ip deaf",
+                "add chain ip deaf in { type filter hook input priority 0 ; }",
+                "add rule ip deaf in ip daddr != 255.255.255.255 udp dport 67 drop",
+            ],
+            false => &["delete table ip deaf"],
+        };
+        for line in lines {
+            run_in(&self.place, "nft", *line).or_fail();
+        }
+    }
+}
+
+/// A host behind a new link of the node, which is a port of br1.
+#[track_caller]
+fn host(node: &TestNode, link: &str, address: &str) -> Place {
+    let place = node.place().with_new_network();
+    let network = place.network().as_raw_fd();
+    let namespace = format!("/proc/{}/fd/{network}", std::process::id());
+    let peer = format!("type veth peer name eth0 netns {namespace}");
+    node.run("ip", format!("link add {link} {peer}"));
+    node.run("ip", format!("link set {link} up"));
+    let add = format!("address add {address}/24 dev eth0");
+    for line in [&*add, "link set eth0 up"] {
+        run_in(&place, "ip", line).or_fail();
+    }
+    // The userspace datapath takes packets as they are, without checksums that hardware adds.
+    for (place, link) in [(node.place(), link), (&place, "eth0")] {
+        run_in(place, "ethtool", format!("-K {link} tx off")).or_fail();
+    }
+    node.vsctl(format!("add-port br1 {link} tag=100"));
+    place
+}
