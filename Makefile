@@ -146,6 +146,16 @@ test-kernel-doors: root test-packages build ## what passes between nodes' doors 
 	@CARGO=$(CARGO) PODWIRE_BIN=$(CURDIR)/target/release/podwire PODWIRE_CONTROLLER_BIN=$(CURDIR)/target/release/podwire-controller \
 		.ci/test-kernel target/kernel "node_door --include-ignored a_client_that_sends"
 
+# A boot takes half a minute in the emulated machine. POWER_STEPS=2,3 takes the second step and every third one from there.
+.PHONY: test-kernel-gateway
+test-kernel-gateway: root test-packages ## power lost at each step of moving a NIC into br-ex and back, and the boot after it; bonds and VLANs; in virtual machines with disks that systemd boots
+	@.ci/packages $(KERNEL_PACKAGES) e2fsprogs
+	@.ci/kernel target/kernel
+	@$(CARGO) build --release -p podwire-tools --bin podwire
+	@$(CARGO) build --release -p podwire-tools --bin podwire-faults --features fault-points
+	@PODWIRE_BIN=$(CURDIR)/target/release/podwire PODWIRE_FAULTS_BIN=$(CURDIR)/target/release/podwire-faults \
+		$(CARGO) test -p podwire-tests --test node_vm -- --ignored --nocapture
+
 # `make test` starts 200. It takes about five minutes; STARTS= for another number.
 STARTS ?= 5000
 .PHONY: test-policy-starts

@@ -407,18 +407,27 @@ fn in_file(step: &'static str, path: &str) -> impl FnOnce(std::io::Error) -> App
 }
 
 /// Kills the process as with SIGKILL when it reaches, for the n-th time, a boundary between a
-/// journal entry and its step or between two steps; `PODWIRE_NODE_FAULT` is n. Only in builds for
-/// tests.
+/// journal entry and its step or between two steps; `PODWIRE_NODE_FAULT` is n. With
+/// `PODWIRE_NODE_FAULT_STOPS` it says so and stops there, for whoever takes the machine's power.
+/// Only in builds for tests.
 fn fault() {
     #[cfg(feature = "fault-points")]
     {
+        use std::io::Write as _;
         use std::sync::atomic::{AtomicUsize, Ordering};
         static PASSED: AtomicUsize = AtomicUsize::new(0);
         let passed = PASSED.fetch_add(1, Ordering::Relaxed) + 1;
         let wanted = std::env::var("PODWIRE_NODE_FAULT").ok();
         if wanted.and_then(|number| number.parse().ok()) == Some(passed) {
-            let _ =
-                nix::sys::signal::kill(nix::unistd::Pid::this(), nix::sys::signal::Signal::SIGKILL);
+            use nix::sys::signal::{Signal, kill};
+            let signal = match std::env::var_os("PODWIRE_NODE_FAULT_STOPS") {
+                Some(_) => {
+                    let _ = writeln!(std::io::stdout(), "stopped at boundary {passed}");
+                    Signal::SIGSTOP
+                }
+                None => Signal::SIGKILL,
+            };
+            let _ = kill(nix::unistd::Pid::this(), signal);
         }
     }
 }

@@ -122,8 +122,13 @@ pub(crate) fn is_leased(message: &AddressMessage) -> bool {
 
 /// Whether the kernel makes no route for an address.
 pub(crate) fn has_no_route(message: &AddressMessage) -> bool {
+    has_flag(message, AddressFlags::Noprefixroute)
+}
+
+/// Whether an address has a flag.
+pub(crate) fn has_flag(message: &AddressMessage, flag: AddressFlags) -> bool {
     let has = |it: &AddressAttribute| match it {
-        AddressAttribute::Flags(flags) => flags.contains(AddressFlags::Noprefixroute),
+        AddressAttribute::Flags(flags) => flags.contains(flag),
         _ => false,
     };
     message.attributes.iter().any(has)

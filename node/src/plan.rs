@@ -10,8 +10,7 @@ mod gateway;
 mod guarded;
 mod plain;
 mod tuning;
-
-use std::net::IpAddr;
+mod uplink;
 
 use ipnet::IpNet;
 use podwire_cluster::address::{gateway, mac, management};
@@ -22,14 +21,14 @@ use crate::items::{
     Actual, Address, Claim, ENCAP_IP, Item, Key, LinkUp, Neighbour, PROBE, Port, Route, SOON, Ssl,
     Sysctl, TunnelPort,
 };
-use crate::moved::Moved;
-use crate::settings::{Mode, Profile, Settings, least_mtu};
+use crate::settings::{Mode, Profile, Settings};
 use crate::{DOOR, LINK, MAPPING};
 
 pub(crate) use bridged::boot_file;
 pub(crate) use conflicts::Conflict;
 pub(crate) use plain::AGENT_FILE;
 pub(crate) use tuning::drop_in;
+use uplink::{Uplink, mtu, overhead, uplink};
 
 /// Everything to set up, in order of creation. A plan without items is for a machine with nothing
 /// of podwire's.
@@ -88,16 +87,18 @@ impl Plan {
     pub(crate) fn routed(settings: &Settings, actual: &Actual) -> Result<Self, String> {
         let uplink = uplink(settings, actual)?;
         let mut encap_ips = settings.encap_ips.clone();
+        let mut conflicts: Vec<Conflict> = uplink.missing.iter().cloned().collect();
         if encap_ips.is_empty() {
-            encap_ips.push(uplink.primary.ok_or_else(|| {
-                let link = &uplink.link;
-                format!("{link} has no address for tunnels: give it one, or name one by --encap-ip")
-            })?);
+            match uplink.primary {
+                Some(ip) => encap_ips.push(ip),
+                None => conflicts.extend(uplink.lacks_address(settings, actual)?),
+            }
         }
         let (mtu, too_small) = mtu(settings, &uplink, overhead(&encap_ips));
+        conflicts.extend(too_small);
         let encap_ips: Vec<String> = encap_ips.iter().map(ToString::to_string).collect();
         let mut plan = Self {
-            conflicts: too_small.into_iter().collect(),
+            conflicts,
             ..Self::default()
         };
         plan.keys(settings, actual, &encap_ips.join(","))?;
@@ -213,8 +214,11 @@ impl Plan {
             true => Claim::Yield,
         };
         key("ovn-encap-type", "geneve", Claim::Yield);
-        key(ENCAP_IP, encap_ips, claim);
-        let is_unregistered = actual.switch.is_unregistered(encap_ips);
+        // Of a link that is missing, it is not known yet.
+        if !encap_ips.is_empty() {
+            key(ENCAP_IP, encap_ips, claim);
+        }
+        let is_unregistered = !encap_ips.is_empty() && actual.switch.is_unregistered(encap_ips);
         let value = |key: &str, value| match key {
             PROBE if is_unregistered => SOON,
             _ => value,
@@ -298,74 +302,6 @@ impl Plan {
     }
 }
 
-/// The link to the other nodes.
-struct Uplink {
-    link: String,
-    /// The NIC of the gateway bridge, while that is not in it and nobody moves it.
-    nic: Option<String>,
-    mtu: u32,
-    primary: Option<IpAddr>,
-}
-
-impl Uplink {
-    fn why_mtu(&self, settings: &Settings) -> String {
-        match settings.mtu {
-            Some(_) => format!("--mtu; {} has {}", self.link, self.mtu),
-            None => format!("{}'s {} less the tunnel's headers", self.link, self.mtu),
-        }
-    }
-}
-
-fn uplink(settings: &Settings, actual: &Actual) -> Result<Uplink, String> {
-    let nic = match settings.gateway() {
-        Some(_) => Some(bridged::nic(settings, actual)?),
-        None => None,
-    };
-    let name = match (&nic, &settings.interface, &actual.default_link) {
-        (Some(name), _, _) | (None, Some(name), _) | (None, None, Some(name)) => name,
-        (None, None, None) => {
-            return Err(
-                "there is no default route to find the uplink by: name it with --interface"
-                    .to_owned(),
-            );
-        }
-    };
-    let link = actual.links.get(name).ok_or_else(|| {
-        let links: Vec<&str> = actual.links.keys().map(String::as_str).collect();
-        format!(
-            "--interface {name}: there is no such link; the links are {}",
-            links.join(", ")
-        )
-    })?;
-    let addresses = actual.addresses.iter();
-    // A moved NIC's addresses are on its bridge.
-    let bearers = [Some(name.as_str()), settings.gateway()];
-    let own = addresses.filter(|seen| bearers.contains(&Some(&*seen.link)) && seen.global);
-    let own: Vec<IpAddr> = own.map(|seen| seen.address.addr()).collect();
-    // Tunnels stay at their address, then in its family, and don't move for a moment without one.
-    let primary = actual.tunnels_address().map(|before| {
-        let same = |ip: &&IpAddr| ip.is_ipv4() == before.is_ipv4();
-        let mut others = own.iter();
-        match own.contains(&before) {
-            true => before,
-            false => others.find(same).copied().unwrap_or(before),
-        }
-    });
-    // A NIC that was moved back has its addresses itself.
-    let is_kept = actual.moved.as_ref().is_none_or(Moved::is_there);
-    let gateway = settings.gateway().filter(|_| is_kept);
-    let has_addresses = actual
-        .addresses
-        .iter()
-        .any(|seen| seen.link == *name && seen.global);
-    Ok(Uplink {
-        nic: nic.clone().filter(|_| has_addresses && !settings.moves),
-        link: gateway.map_or_else(|| name.clone(), str::to_owned),
-        mtu: link.mtu,
-        primary: primary.or(own.first().copied()),
-    })
-}
-
 /// ovn-controller's settings, unless set by somebody else.
 const TUNED: [(&str, &str); 5] = [
     // In milliseconds and seconds; with ovn-controller's default of 5 s, a busy southbound database
@@ -380,48 +316,6 @@ const TUNED: [(&str, &str); 5] = [
 
 /// Geneve's own UDP port (RFC 8926).
 pub(crate) const TUNNEL_PORT: u16 = 6081;
-
-/// Geneve's headers with OVN's option, by the family of the tunnels' ends: Ethernet 14, IP 20 or
-/// 40, UDP 8, Geneve 8 and its option 8.
-fn overhead(encap_ips: &[IpAddr]) -> u32 {
-    if encap_ips.iter().all(IpAddr::is_ipv4) {
-        58
-    } else {
-        78
-    }
-}
-
-/// The MTU of what goes through tunnels, and why the uplink can't carry it: IPv6 needs 1280 bytes
-/// (RFC 8200 section 5), and the kernel takes it from a link with less.
-fn mtu(settings: &Settings, uplink: &Uplink, overhead: u32) -> (u32, Option<Conflict>) {
-    let least = least_mtu(&settings.node_subnets);
-    let most = uplink.mtu.saturating_sub(overhead);
-    let mtu = settings.mtu.unwrap_or(most).max(least);
-    if mtu <= most {
-        return (mtu, None);
-    }
-    let Uplink { link, mtu: has, .. } = uplink;
-    let has = format!("{link} has an MTU of {has} bytes and tunnels take {overhead}");
-    let conflict = match settings.mtu {
-        Some(mtu) if most >= least => {
-            let problem = format!("{has}: name {most} at most, or raise the link's");
-            Conflict::of(settings, "--mtu", &mtu.to_string(), problem)
-        }
-        _ => {
-            let problem = format!(
-                "{has}, but pods need {least}: raise the link's to {} at least",
-                least + overhead
-            );
-            Conflict::of(
-                settings,
-                settings.subnets_setting(),
-                &settings.subnets_text(),
-                problem,
-            )
-        }
-    };
-    (mtu, Some(conflict))
-}
 
 #[cfg(test)]
 mod tests;

@@ -54,8 +54,10 @@ impl Preflight {
             _ => None,
         });
         let seen = snapshot.actual.switch.uplink.as_ref();
-        if let Some(Uplink { nic, bridge, .. }) =
-            uplink.filter(|_| !seen.is_some_and(ObservedUplink::has_port))
+        let links = &snapshot.actual.links;
+        if let Some(Uplink { nic, bridge, .. }) = uplink
+            .filter(|it| links.contains_key(&it.nic))
+            .filter(|_| !seen.is_some_and(ObservedUplink::has_port))
         {
             let refusals = of_nic(nic, bridge, &snapshot.actual, api).await;
             found.refusals.extend(refusals);

@@ -342,6 +342,8 @@ impl Reconciler {
         let index = |name: &str| snapshot.actual.links.get(name).map(|link| link.index);
         let planned = snapshot.plan.items.iter().filter_map(|item| match item {
             Item::Route(route) => Some(route.link.as_str()),
+            // Its MTU is the bridge's.
+            Item::Uplink(uplink) => Some(uplink.nic.as_str()),
             _ => None,
         });
         let settings = self.goal.settings.as_ref();

@@ -195,7 +195,7 @@ impl Daemon<'_> {
             let conflicting = conflicts.iter().map(ToString::to_string);
             let mut troubles: Vec<String> = not_taken.iter().cloned().chain(conflicting).collect();
             self.note_conflicts(&troubles);
-            if self.reconciler.is_untouched() && conflicts.iter().any(Conflict::is_own) {
+            if self.reconciler.is_untouched() && conflicts.iter().any(Conflict::is_of_all) {
                 self.record.well(false);
                 self.set_status(false, format!("nothing is set up: {}", first(&troubles)));
                 self.post_warnings();
@@ -234,7 +234,7 @@ impl Daemon<'_> {
                 }
                 troubles.extend(self.missed_service());
                 troubles.extend(failed);
-                self.report(&snapshot.findings, troubles);
+                self.report(&snapshot, troubles);
                 self.remember(&snapshot);
                 let due = [again, self.pauses_end(), self.reconciler.uplink_moves()];
                 return Ok(due.into_iter().flatten().min());

@@ -89,6 +89,31 @@ impl Lan {
             ip("link set eth0 addrgenmode none");
             ip("link set eth0 up");
         }
+        Self::furnish(&there);
+        here("address add fe80::11/64 dev eth0 nodad");
+        here("address add 192.0.2.11/24 dev eth0 noprefixroute");
+        here("address add 2001:db8::11/64 dev eth0 noprefixroute nodad");
+        for net in ["192.0.2.0/24", "2001:db8::/64"] {
+            here(&format!("route add {net} dev eth0 proto kernel metric 100"));
+        }
+        here("route add default via 192.0.2.1 dev eth0 metric 100");
+        here("-6 route add default via 2001:db8::1 dev eth0 metric 100");
+        node.name_server("203.0.113.53");
+        Self(place)
+    }
+
+    /// The same around a virtual machine whose NIC leads to this place's eth0.
+    #[track_caller]
+    pub fn at_tap(place: &Place) -> Self {
+        let there = |line: &str| drop(run_in(place, "ip", line).or_fail());
+        there("link set eth0 addrgenmode none");
+        there("link set eth0 up");
+        Self::furnish(&there);
+        Self(place.clone())
+    }
+
+    /// Sets the addresses of all that is reached.
+    fn furnish(there: &dyn Fn(&str)) {
         for ip in REACHED {
             let bearer = match (ip.starts_with("203."), ip.starts_with("2001:db8:113:")) {
                 (true, _) => "32 dev lo",
@@ -100,16 +125,6 @@ impl Lan {
         }
         // Without one, the kernel can't ask whether a neighbour is still there.
         there("address add fe80::1/64 dev eth0 nodad");
-        here("address add fe80::11/64 dev eth0 nodad");
-        here("address add 192.0.2.11/24 dev eth0 noprefixroute");
-        here("address add 2001:db8::11/64 dev eth0 noprefixroute nodad");
-        for net in ["192.0.2.0/24", "2001:db8::/64"] {
-            here(&format!("route add {net} dev eth0 proto kernel metric 100"));
-        }
-        here("route add default via 192.0.2.1 dev eth0 metric 100");
-        here("-6 route add default via 2001:db8::1 dev eth0 metric 100");
-        node.name_server("203.0.113.53");
-        Self(place)
     }
 
     /// A new machine whose NIC can be moved, and what is around it.
@@ -175,9 +190,20 @@ impl Lan {
     /// Takes the cable of the machine's NIC out, and puts it in again.
     #[track_caller]
     pub fn flap(&self) {
-        for state in ["down", "up"] {
-            run_in(&self.0, "ip", format!("link set eth0 {state}")).or_fail();
-        }
+        self.unplug();
+        self.plug();
+    }
+
+    /// Takes it out.
+    #[track_caller]
+    pub fn unplug(&self) {
+        run_in(&self.0, "ip", "link set eth0 down").or_fail();
+    }
+
+    /// Puts it in.
+    #[track_caller]
+    pub fn plug(&self) {
+        run_in(&self.0, "ip", "link set eth0 up").or_fail();
         // With the link, its IPv6 addresses have gone.
         for line in [
             "address replace 2001:db8::1/64 dev eth0 nodad",
@@ -242,15 +268,23 @@ impl Lan {
     /// Panics unless the machine reaches all, and is reached.
     #[track_caller]
     pub fn assert_reached(&self, machine: &Machine) {
-        let ping = |from: &Place, to: &str| {
-            let ip: IpAddr = to.parse().expect("the addresses are written above");
-            traffic::ping_until_answered(from, ip).or_fail()
-        };
         for ip in REACHED {
             ping(machine.node().place(), ip);
         }
+        self.assert_reaches();
+    }
+
+    /// Panics unless the machine's addresses answer.
+    #[track_caller]
+    pub fn assert_reaches(&self) {
         for ip in MACHINE {
             ping(&self.0, ip);
         }
     }
+}
+
+#[track_caller]
+fn ping(from: &Place, to: &str) {
+    let ip: IpAddr = to.parse().expect("the addresses are written above");
+    traffic::ping_until_answered(from, ip).or_fail()
 }

@@ -63,6 +63,7 @@ pub mod source;
 pub mod systemd;
 pub mod tool;
 pub mod traffic;
+pub mod vm;
 pub mod walkthrough;
 mod watch;
 mod words;

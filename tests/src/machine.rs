@@ -53,6 +53,22 @@ pub fn overwrite_rule(node: &TestNode, table: &str) {
     node.run("sh", ["-c", &format!("echo '{script}' | nft -j -f -")]);
 }
 
+/// The command line of a verb: what every machine is told, and these flags in place of it.
+pub fn arguments(verb: &str, flags: impl Words) -> Vec<String> {
+    let mut line = vec!["node".to_owned(), verb.to_owned()];
+    let flags = flags.words();
+    let settings = SETTINGS
+        .iter()
+        .filter(|_| !["cleanup", "confirm", "rollback"].contains(&verb));
+    for (flag, values) in settings.filter(|(flag, _)| !flags.iter().any(|it| it == flag)) {
+        for value in *values {
+            line.extend([(*flag).to_owned(), (*value).to_owned()]);
+        }
+    }
+    line.extend(flags);
+    line
+}
+
 /// What is set on a machine, by what it is.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Snapshot(BTreeMap<String, Value>);
@@ -90,18 +106,7 @@ impl Machine {
 
     /// The command line of a verb: what every machine is told, and these flags in place of it.
     pub fn arguments(&self, verb: &str, flags: impl Words) -> Vec<String> {
-        let mut line = vec!["node".to_owned(), verb.to_owned()];
-        let flags = flags.words();
-        let settings = SETTINGS
-            .iter()
-            .filter(|_| !["cleanup", "confirm", "rollback"].contains(&verb));
-        for (flag, values) in settings.filter(|(flag, _)| !flags.iter().any(|it| it == flag)) {
-            for value in *values {
-                line.extend([(*flag).to_owned(), (*value).to_owned()]);
-            }
-        }
-        line.extend(flags);
-        line
+        arguments(verb, flags)
     }
 
     /// Runs `podwire node`.

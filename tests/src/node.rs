@@ -22,7 +22,7 @@ pub(crate) const DAEMON_LIMIT: Duration = Duration::from_secs(15);
 /// How long a tool such as ip or ping may take.
 const TOOL_LIMIT: Duration = Duration::from_secs(30);
 
-const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
+pub(crate) const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
 const DATABASE: &str = "/run/openvswitch/conf.db";
 
 /// The database's socket, at the same path on every node.

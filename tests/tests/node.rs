@@ -223,9 +223,15 @@ fn what_others_made_in_our_place_is_named_and_stays() {
 fn what_can_not_be_is_one_sentence_and_changes_nothing() {
     let machine = Machine::new();
     let before = machine.snapshot();
+    let refused = machine.podwire_node("init", "--interface eth7");
+    refused.assert_says(
+        Some(1),
+        &[
+            "so nothing was changed:\n  --interface eth7: there is no such link; the links are \
+             br-int, eth0, far, lo, ovs-netdev\n",
+        ],
+    );
     for said in [
-        "--interface eth7: there is no such link; the links are br-int, eth0, far, lo, \
-         ovs-netdev",
         "--mtu 100: expected 1280 to 65535 bytes",
         "--node-subnet 10.244.2.5/24: its host part is not zero: is 10.244.2.0/24 meant?",
         "--ovn-remote 192.0.2.9: \"192.0.2.9\" is not an OVSDB remote that podwire connects to; it \

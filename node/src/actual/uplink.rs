@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 use netlink_packet_route::AddressFamily;
-use netlink_packet_route::address::{AddressAttribute, AddressMessage};
+use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressMessage};
 use netlink_packet_route::neighbour::{NeighbourAttribute, NeighbourMessage, NeighbourState};
 use netlink_packet_route::route::{RouteAttribute, RouteMessage, RouteProtocol, RouteType};
 use netlink_packet_route::rule::{RuleAttribute, RuleMessage};
@@ -13,7 +13,7 @@ use netlink_packet_route::rule::{RuleAttribute, RuleMessage};
 use super::dump::Dump;
 use super::in_use::{gateway, table};
 use crate::items::destination;
-use crate::moved::{NicConfig, has_no_route, is_leased};
+use crate::moved::{NicConfig, has_flag, has_no_route, is_leased};
 
 /// linux/rtnetlink.h: RT_TABLE_LOCAL.
 const TABLE_LOCAL: u32 = 255;
@@ -79,7 +79,10 @@ fn connected(message: &AddressMessage) -> Option<IpNet> {
         _ => None,
     })?;
     let net = IpNet::new(ip, message.header.prefix_len).ok()?;
-    (!has_no_route(message)).then_some(net.trunc())
+    // `fib_add_ifaddr`: none for another IPv4 address of a network, whatever the first one has. Of
+    // IPv6, the flag means a temporary address.
+    let is_second = net.addr().is_ipv4() && has_flag(message, AddressFlags::Secondary);
+    (!is_second && !has_no_route(message)).then_some(net.trunc())
 }
 
 /// Whether the kernel makes a route by itself, for an address or for a link that is up.

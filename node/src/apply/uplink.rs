@@ -14,7 +14,7 @@ use crate::diff::Step;
 use crate::guard;
 use crate::items::{Actual, Change, Item, Kind as _, Uplink};
 use crate::manager::{self, Tells};
-use crate::moved::{self, Deadline, Moved, Phase};
+use crate::moved::{self, Deadline, Moved, NicConfig, Phase};
 use crate::reach;
 use crate::settings::Places;
 
@@ -95,9 +95,14 @@ impl Machine {
         super::fault();
         let kind = step.item().kind();
         if !makes {
-            for change in kind.remove(actual) {
-                self.change(change).await?;
-                super::fault();
+            // What others have added since is in the record's new one.
+            let own = actual.moved.as_ref().unwrap_or(&moved);
+            let (failed, left) = self.all(kind.remove(actual), &own.config).await;
+            if let Some(error) = failed {
+                return Err(error);
+            }
+            for text in left {
+                warn!("{}: {text}", moved.nic);
             }
             Moved::forget(directory)?;
             return Ok(());
@@ -112,7 +117,9 @@ impl Machine {
         };
         warn!("moving {} back: {error}", moved.nic);
         // If this fails, too, the guard does it.
-        self.move_back(moved, &error.to_string(), actual).await?;
+        for text in self.move_back(moved, &error.to_string(), actual).await? {
+            warn!("{text}");
+        }
         Err(ApplyError::MovedBack(Box::new(error)))
     }
 
@@ -160,14 +167,50 @@ impl Machine {
         Ok(reach::gateway(link, index, ip).await?)
     }
 
+    /// Executes all changes, whatever fails, and returns the first failure. What the kernel refuses
+    /// is tried again after the others: it may have waited for one of them. What it still refuses
+    /// then, and the machine can be reached without, is no failure but named: others have added it,
+    /// and nobody could undo a move that waits for it.
+    async fn all(
+        &mut self,
+        changes: Vec<Change>,
+        own: &NicConfig,
+    ) -> (Option<ApplyError>, Vec<String>) {
+        let (mut failed, mut refused, mut left) = (None, Vec::new(), Vec::new());
+        for change in changes {
+            let again = match &change {
+                Change::Kernel(message, flags) => Some((message.clone(), *flags)),
+                _ => None,
+            };
+            if let Err(error) = self.change(change).await {
+                match again {
+                    Some(again) => refused.push(again),
+                    None => drop(failed.get_or_insert(error)),
+                }
+            }
+            super::fault();
+        }
+        for (message, flags) in refused {
+            let what = own.dispensable(&message);
+            let Err(error) = self.change(Change::Kernel(message, flags)).await else {
+                continue;
+            };
+            match what {
+                Some(what) => left.push(format!("{what} is not moved back: {error}")),
+                None => drop(failed.get_or_insert(error)),
+            }
+        }
+        (failed, left)
+    }
+
     /// Moves a NIC back, removes its bridge, and records why. All is tried, whatever fails; the
-    /// first failure is returned.
+    /// first failure is returned, or what of others' could not be moved.
     pub(crate) async fn move_back(
         &mut self,
         mut moved: Moved,
         why: &str,
         actual: &Actual,
-    ) -> Result<(), ApplyError> {
+    ) -> Result<Vec<String>, ApplyError> {
         let mut actual = actual.clone();
         actual.switch = switch(&self.client, None);
         actual.moved = Some(moved.clone());
@@ -177,7 +220,6 @@ impl Machine {
             bridge: moved.bridge.clone(),
             moves: true,
         };
-        let mut failed = None;
         let mut changes = uplink.remove(&actual);
         let bridge = actual.switch.uplink.is_some();
         if bridge {
@@ -190,13 +232,7 @@ impl Machine {
         let (renewals, changes): (Vec<_>, Vec<_>) = changes
             .into_iter()
             .partition(|it| matches!(it, Change::RenewedBack(_)));
-        for change in changes {
-            // A link or address that is there already is none of its failures.
-            if let Err(error) = self.change(change).await {
-                failed.get_or_insert(error);
-            }
-            super::fault();
-        }
+        let (failed, left) = self.all(changes, &moved.config).await;
         if let Some(error) = failed {
             return Err(error);
         }
@@ -211,7 +247,7 @@ impl Machine {
                 warn!("{}: {error}", moved.nic);
             }
         }
-        Ok(())
+        Ok(left)
     }
 }
 

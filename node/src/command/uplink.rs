@@ -89,8 +89,11 @@ impl UplinkArgs {
             return Err(Failure::NothingMoved);
         };
         let text = format!("moved {} out of {}\n", moved.nic, moved.bridge);
-        rollback.back(moved, "`podwire node rollback`").await?;
+        let left = rollback.back(moved, "`podwire node rollback`").await?;
         say(&text)?;
+        for text in left {
+            eprintln!("podwire node: {text}");
+        }
         Ok(ExitCode::SUCCESS)
     }
 }

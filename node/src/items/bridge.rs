@@ -34,9 +34,9 @@ pub(crate) struct Bridge {
 pub(crate) struct ObservedBridge {
     pub(super) uuid: Uuid,
     pub(crate) datapath: String,
-    mac: Option<String>,
+    pub(crate) mac: Option<String>,
     local: Option<Uuid>,
-    mtu_request: Option<u32>,
+    pub(crate) mtu_request: Option<u32>,
     fail_mode: Option<String>,
     ours: bool,
 }

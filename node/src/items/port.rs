@@ -40,7 +40,7 @@ pub(crate) struct ObservedPort {
     kind: String,
     iface_id: Option<String>,
     mac: Option<String>,
-    mtu_request: Option<u32>,
+    pub(crate) mtu_request: Option<u32>,
     /// The VLAN of what it sends and gets.
     tag: Option<i64>,
     /// podwire's mark: [`MADE`] if podwire created it, otherwise the columns from before it was

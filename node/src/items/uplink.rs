@@ -331,6 +331,9 @@ impl Kind for Uplink {
             let awaited = format!("`podwire node init`: it was moved back: {why}");
             return State::Waits(awaited);
         }
+        if !actual.links.contains_key(&self.nic) {
+            return State::Waits(format!("link {}", self.nic));
+        }
         if let Some(awaited) = link::lacks(view, &self.bridge) {
             return State::Waits(awaited);
         }

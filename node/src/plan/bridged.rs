@@ -121,19 +121,19 @@ impl Plan {
         actual: &Actual,
     ) -> Result<(), String> {
         let nic = nic(settings, actual)?;
-        let link = actual.links.get(&nic).ok_or_else(|| {
-            let links: Vec<&str> = actual.links.keys().map(String::as_str).collect();
-            format!(
-                "--interface {nic}: there is no such link; the links are {}",
-                links.join(", ")
-            )
-        })?;
+        let link = actual.links.get(&nic);
         let pods = actual.switch.bridges.get(&settings.bridge);
+        let there = actual.switch.bridges.get(GATEWAY);
+        // Without the NIC, the bridge stays as it is.
+        let mac = link.map(|link| &link.mac);
+        let mac = mac.or(there.and_then(|bridge| bridge.mac.as_ref()));
+        let mtu = link.map(|link| link.mtu);
+        let mtu = mtu.or(there.and_then(|bridge| bridge.mtu_request));
         let bridge = Bridge {
             name: GATEWAY.to_owned(),
             datapath: pods.map_or(String::new(), |pods| pods.datapath.clone()),
-            mac: link.mac.clone(),
-            mtu: link.mtu,
+            mac: mac.cloned().unwrap_or_default(),
+            mtu: mtu.unwrap_or_default(),
             nic: Some(nic.clone()),
         };
         // What was confirmed in an earlier boot is made again in this one; once, since then there
@@ -148,6 +148,7 @@ impl Plan {
         let mut first = Vec::new();
         // One that was moved back stays on its own, until a person has it moved again.
         let is_kept = actual.moved.as_ref().is_none_or(Moved::is_there);
+        let is_kept = is_kept && (link.is_some() || there.is_some());
         if is_kept {
             first.push(Item::Bridge(bridge));
         }
@@ -187,6 +188,7 @@ impl Plan {
             Some(Phase::RolledBack { why }) => {
                 format!("profile bridged: {nic} was moved back: {why}")
             }
+            _ if link.is_none() => format!("profile bridged: {nic} is missing"),
             _ => format!(
                 "profile bridged: {nic} is in {GATEWAY}, which has its addresses, routes and \
                  rules{}",

@@ -44,6 +44,8 @@ pub(super) enum Blocks {
     EncapIp,
     /// A NIC in the bridge of a physical network.
     Nic(String),
+    /// What is set on the link to the other nodes.
+    Uplink(String),
     /// Nothing: the plan is one that the machine can have.
     Nothing,
 }
@@ -68,9 +70,15 @@ impl Conflict {
         Self { blocks, ..self }
     }
 
-    /// Whether it is about this node, and not only about another node's pods.
-    pub(crate) fn is_own(&self) -> bool {
-        !matches!(self.blocks, Blocks::Peer(_))
+    /// Whether it keeps this node from being set up: it is not only about another node's pods, or
+    /// a link that others provide.
+    pub(crate) fn is_of_all(&self) -> bool {
+        !matches!(self.blocks, Blocks::Peer(_) | Blocks::Uplink(_))
+    }
+
+    /// Whether an item waits for a link that is missing: the node goes on without it.
+    pub(crate) fn is_of_link(&self, item: &Item) -> bool {
+        matches!(self.blocks, Blocks::Uplink(_)) && self.blocks(item)
     }
 
     /// Whether it is about this node's subnets.
@@ -89,6 +97,13 @@ impl Conflict {
                 return match item {
                     Item::NicPort(it) => it.nic == *nic,
                     Item::LinkUp(it) => it.0 == *nic,
+                    _ => false,
+                };
+            }
+            Blocks::Uplink(link) => {
+                return match item {
+                    Item::Sysctl(it) => it.path.split('/').nth(3) == Some(link),
+                    Item::Uplink(it) => it.nic == *link,
                     _ => false,
                 };
             }

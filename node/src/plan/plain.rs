@@ -77,7 +77,10 @@ impl Plan {
             }
         }
         let mut plan = Self {
-            conflicts: too_small.into_iter().collect(),
+            conflicts: too_small
+                .into_iter()
+                .chain(uplink.missing.clone())
+                .collect(),
             ..Self::default()
         };
         plan.items.push(agent_file(settings));

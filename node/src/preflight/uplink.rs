@@ -11,9 +11,11 @@ use crate::manager;
 use crate::nft;
 use crate::reach;
 
-/// Kinds of links that are moved: physical ones, which have none, and one of two ends of a cable
-/// between namespaces.
-const KINDS: [&str; 2] = ["", "veth"];
+/// Kinds of links that are moved: physical ones, which have none, one of two ends of a cable
+/// between namespaces, and what is on top of physical ones.
+const KINDS: [&str; 4] = ["", "veth", BOND, VLAN];
+const BOND: &str = "bond";
+const VLAN: &str = "vlan";
 
 /// Why the NIC can't be moved.
 pub(crate) async fn of_nic(
@@ -25,7 +27,7 @@ pub(crate) async fn of_nic(
     let Some(link) = actual.links.get(nic) else {
         return vec![format!("--interface {nic}: there is no such link")];
     };
-    let mut found = of_link(nic, link, actual);
+    let mut found = of_link(nic, bridge, link, actual);
     found.extend(manager::hidden(nic));
     let has_row = actual.switch.bridges.contains_key(bridge);
     // ovs-vswitchd removes a bridge's own link a moment after its row.
@@ -40,6 +42,11 @@ pub(crate) async fn of_nic(
     let held = actual.held.get(nic);
     let stand_ins = held.map(stand_ins).unwrap_or_default();
     match actual.managed.get(nic) {
+        Some(manager) if [BOND, VLAN].contains(&&*link.kind) => found.push(format!(
+            "{} configures {nic}, a link of kind {}: that is not moved yet",
+            manager.name(),
+            link.kind
+        )),
         Some(manager) => found.extend(manager.refusals(nic, bridge, &stand_ins).await),
         None => found.extend(manager(nic)),
     }
@@ -72,14 +79,22 @@ pub(crate) async fn of_nic(
     found
 }
 
-fn of_link(nic: &str, link: &ObservedLink, actual: &Actual) -> Vec<String> {
+fn of_link(nic: &str, bridge: &str, link: &ObservedLink, actual: &Actual) -> Vec<String> {
     let links = &actual.links;
     let mut found = Vec::new();
     let sys = Path::new("/sys/class/net").join(nic);
     if !KINDS.contains(&&*link.kind) {
         found.push(format!(
-            "{nic} is a link of kind {}: only physical NICs are moved yet",
+            "{nic} is a link of kind {}: only physical NICs, bonds and VLANs are moved",
             link.kind
+        ));
+    }
+    // The bridge keeps the MAC address that it gets.
+    let takes_mac = std::fs::read_to_string(sys.join("bonding/fail_over_mac"));
+    if link.kind == BOND && takes_mac.is_ok_and(|it| it.starts_with("active")) {
+        found.push(format!(
+            "{nic} takes the MAC address of its active member, and {bridge} would keep that of \
+             another: set fail_over_mac to none"
         ));
     }
     if sys.join("wireless").exists() || sys.join("phy80211").exists() {

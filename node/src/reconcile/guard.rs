@@ -98,11 +98,16 @@ impl Guard {
             false => format!("it was not confirmed until {}", self.until),
         };
         warn!("moving {} back: {why}", moved.nic);
-        while let Err(error) = self.rollback.back(moved.clone(), &why).await {
-            error!("{error}; retrying");
+        loop {
+            match self.rollback.back(moved.clone(), &why).await {
+                Ok(left) => {
+                    left.iter().for_each(|text| warn!("{text}"));
+                    return Ok(());
+                }
+                Err(error) => error!("{error}; retrying"),
+            }
             tokio::time::sleep(RETRY).await;
         }
-        Ok(())
     }
 
     /// Ends the process that still moves the NIC at the deadline: it hangs. Its id may be another's
@@ -139,6 +144,7 @@ pub(crate) async fn undo_unguarded(places: &Places) -> Result<Option<String>, No
     let nic = moved.nic.clone();
     let mut rollback = Rollback::with_journal(places, Journal::read(directory)?).await?;
     let why = "the process that moved it was killed, and its guard";
-    rollback.back(moved, why).await?;
+    let left = rollback.back(moved, why).await?;
+    left.iter().for_each(|text| warn!("{text}"));
     Ok(Some(nic))
 }

@@ -56,8 +56,9 @@ impl Rollback {
         done.map_err(|error| failed(&moved, Step::Make, error))
     }
 
-    /// Moves it back, and records why. Call this with the record's lock.
-    pub(crate) async fn back(&mut self, moved: Moved, why: &str) -> Result<(), NodeError> {
+    /// Moves it back, and records why. Returns what of others' could not be moved. Call this with
+    /// the record's lock.
+    pub(crate) async fn back(&mut self, moved: Moved, why: &str) -> Result<Vec<String>, NodeError> {
         let Machine { client, handle, .. } = &self.machine;
         let actual = Actual::links_of_gateway(client, handle, &moved).await;
         let actual = actual.map_err(SnapshotError::from)?;

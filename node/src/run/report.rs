@@ -12,6 +12,7 @@ use crate::items::{Item, State};
 use crate::reconcile::{awaited, refuse_foreign};
 use crate::record::Warning;
 use crate::settings::Mode;
+use crate::snapshot::Snapshot;
 
 /// The number of conflicts that are logged at once, and of those that one text names: a network can
 /// be in conflict with all nodes.
@@ -95,7 +96,8 @@ impl Daemon<'_> {
     }
 
     /// Reports the status; and once, that the node is ready.
-    pub(super) fn report(&mut self, findings: &[Finding], troubles: Vec<String>) {
+    pub(super) fn report(&mut self, snapshot: &Snapshot, troubles: Vec<String>) {
+        let findings = &*snapshot.findings;
         let foreign = refuse_foreign(findings, true).err();
         let awaited = awaited(findings);
         let left: BTreeSet<&String> = self
@@ -134,10 +136,13 @@ impl Daemon<'_> {
                 State::Well { .. } | State::Waits(_) | State::Refused(_)
             )
         };
-        // A NIC that is not in its bridge must not keep the node from its pods.
+        // A NIC that is missing, or not in its bridge, must not keep the node from its pods.
         let of_nic = |finding: &Finding| {
             let item = &finding.item;
-            matches!(item, Item::Uplink(_)) || item.identity().contains(GATEWAY)
+            let mut conflicts = snapshot.plan.conflicts.iter();
+            matches!(item, Item::Uplink(_))
+                || item.identity().contains(GATEWAY)
+                || conflicts.any(|conflict| conflict.is_of_link(item))
         };
         let is_well_but_nic = findings
             .iter()

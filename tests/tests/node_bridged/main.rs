@@ -5,6 +5,7 @@ mod changes;
 mod extra;
 mod guard;
 mod kept;
+mod missing;
 mod network_manager;
 mod networkd;
 mod renewals;

@@ -317,6 +317,26 @@ fn route(message: &RouteMessage, ends: &Ends<'_>, to: u32) -> RouteMessage {
     message
 }
 
+impl NicConfig {
+    /// What the machine can be reached without, as text: none of the addresses and default routes
+    /// that its NIC had.
+    pub(crate) fn dispensable(&self, message: &RouteNetlinkMessage) -> Option<String> {
+        match message {
+            RouteNetlinkMessage::NewRoute(message) => {
+                let way = |it: &RouteMessage| (destination(it), metric(it), it.header.table);
+                let is_default = message.header.destination_prefix_length == 0;
+                let mut own = self.routes.iter();
+                let is_own = is_default && own.any(|it| way(it) == way(message));
+                let text = || destination(message).map_or_else(String::new, |net| net.to_string());
+                (!is_own).then(|| format!("route {}", text()))
+            }
+            RouteNetlinkMessage::NewRule(_) => Some("a rule".to_owned()),
+            RouteNetlinkMessage::NewNeighbour(_) => Some("a neighbour".to_owned()),
+            _ => None,
+        }
+    }
+}
+
 fn has_source(message: &RouteMessage) -> bool {
     let mut attributes = message.attributes.iter();
     attributes.any(|it| matches!(it, RouteAttribute::PrefSource(_)))

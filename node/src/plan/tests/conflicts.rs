@@ -116,7 +116,7 @@ fn nodes_with_one_subnet_are_in_conflict_and_only_they() {
         assert!(said.contains(&text.to_owned()), "{text}\n{said:#?}");
     }
     assert_eq!(said.len(), 4, "{said:#?}");
-    assert!(!plan.conflicts.iter().any(Conflict::is_own));
+    assert!(!plan.conflicts.iter().any(Conflict::is_of_all));
     let routes = plan.items.iter().filter_map(|item| match item {
         Item::Route(route) => Some(route.destination.to_string()),
         _ => None,
