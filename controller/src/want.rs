@@ -147,6 +147,8 @@ pub fn node(
     let management_mac = node.mac.unwrap_or_else(|| mac(nth(*first, 2).addr()));
     // Nodes tell each other by it, and it has no IP address.
     let door = mac(nth(*first, 2).addr()).to_string();
+    // An interface with the port's name on another node, such as one of ovnPort, does not get it.
+    let on_node = || Value::map([("requested-chassis", name)]);
     let mut switch = Row::new(Table::LogicalSwitch, name)
         .set(
             "other_config",
@@ -174,12 +176,13 @@ pub fn node(
                 "addresses",
                 port_addresses(management_mac.to_string(), router(2)),
             )
-            .set("options", Value::map::<&str, &str>([]))
+            .set("options", on_node())
             .under(Table::LogicalSwitch, name, "ports"),
         Row::new(Table::LogicalSwitchPort, names::door_port(name))
             .set("type", "")
             .set("addresses", &*door)
             .set("port_security", &*door)
+            .set("options", on_node())
             .under(Table::LogicalSwitch, DOORS, "ports"),
     ];
     // It keeps the datapaths of other nodes out of this node's ovn-controller.

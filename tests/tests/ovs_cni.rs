@@ -268,15 +268,21 @@ fn a_pods_mac_and_logical_port_are_those_of_its_cni_args() {
     let mut thief = node.pod("thief");
     thief.interface = "net1".into();
     node.vsctl(
-        "add-port br-int mp0 -- set interface mp0 type=internal external_ids:iface-id=k8s-node",
+        "add-port br-int mp0 -- set interface mp0 type=internal external_ids:iface-id=of-mp0",
     );
-    for (wanted, holder) in [(web_port.name.as_str(), "tests/web"), ("k8s-node", "mp0")] {
+    for (wanted, code, holder) in [
+        (web_port.name.as_str(), 105, "tests/web"),
+        ("of-mp0", 105, "mp0"),
+        // Nor are those of nodes, which other nodes have.
+        ("k8s-other", 7, "nodes"),
+        ("podwire-door-other", 7, "nodes"),
+    ] {
         conf["args"]["cni"]["ovnPort"] = json!(wanted);
         let text = conf.to_string();
         let refused = thief
             .exec_binary(Path::new(PLUGIN), "ADD", text.as_bytes(), &[])
             .error();
-        assert_eq!(refused.code, 105, "{refused:?}");
+        assert_eq!(refused.code, code, "{refused:?}");
         refused.assert_names(&["ovnPort", wanted, holder]);
     }
     assert!(node.interface_of(&web.container).is_some());

@@ -18,6 +18,9 @@ use crate::ports::{ATTACH, AddedPort};
 /// node's uplink or tunnel carries says nothing about it.
 const USUAL_MTU: u32 = 1500;
 
+/// What the names of logical ports of nodes and routers begin with.
+const RESERVED: [&str; 4] = ["k8s-", "podwire-door-", "stor-", "jtor-"];
+
 /// Where the port of an attachment goes.
 #[derive(Debug)]
 pub(super) struct OnBridge {
@@ -171,6 +174,17 @@ fn of_ovn(
         return Err(refused(format!(
             "bridge: {own} is OVN's own, on which a port without a logical port gets no packets; \
              name another bridge, or the logical port in args.cni.ovnPort"
+        )));
+    }
+    let reserved = logical_port.and_then(|port| {
+        let is_its = |prefix: &&str| port.starts_with(prefix);
+        RESERVED.into_iter().find(is_its)
+    });
+    if let Some(prefix) = reserved {
+        return Err(refused(format!(
+            "args.cni.ovnPort: {} begins with {prefix}, as ports of nodes and routers do, and no \
+             pod's may",
+            logical_port.unwrap_or_default()
         )));
     }
     let is_set = [

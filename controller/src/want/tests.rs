@@ -275,6 +275,12 @@ fn a_node_s_way_out_is_by_its_own_address_of_each_family() {
         assert_eq!(mac, Some("0a:58:0a:00:01:02"));
     }
     assert_eq!(port.parents[0].name, "podwire_doors");
+    // No other node's interface gets one of the node's own ports.
+    for name in ["k8s-n", "podwire-door-n"] {
+        let port = rows.iter().find(|row| row.name == name).unwrap();
+        let on_node = Value::map([("requested-chassis", "n")]);
+        assert_eq!(value(port, "options"), Some(&on_node), "{name}");
+    }
     // Without a chassis there is no row that names one, and without a subnet nothing.
     assert!(rows.iter().all(|row| row.table != Table::GatewayChassis));
     assert_eq!(node("n", &wanted, &[], 0, None), []);
