@@ -47,7 +47,10 @@ impl Add<'_> {
         for interface in &mut assigned.interfaces {
             let of_pod = settings.mtu_with(&interface.addresses)?;
             interface.mtu = interface.mtu.or(of_pod).or(self.call.conf.mtu);
-            self.bring_down_mtu(interface);
+            // What is on a physical network takes no tunnel.
+            if !self.call.conf.is_localnet {
+                self.bring_down_mtu(interface);
+            }
             // They are about the pod's own network, or its own two; a further one is limited by its
             // configuration's capability.
             if interface.nad.is_none() || pod.network == NetworkKey::Default {

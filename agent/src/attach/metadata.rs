@@ -4,6 +4,7 @@ use podwire_cni::spec::{ErrorCode, SpecError};
 
 use super::call::Add;
 use super::{Call, Error};
+use crate::config::Mode;
 use crate::observe::WaitFor;
 use crate::plan::{InterfaceSpec, PodRef, Subject, ids};
 use crate::pods::sources::{Annotations, Answer, Question};
@@ -41,10 +42,25 @@ impl PodMetadata {
 }
 
 impl Add<'_> {
+    /// A network of OVN has no addresses from a plugin: its logical port, which the controller
+    /// makes, would not have them.
+    fn refuse_ipam(&self) -> Result<(), Error> {
+        let conf = &self.call.conf;
+        let is_of_ovn = self.node.config.ovn.mode == Mode::Ovn && self.on_bridge.is_none();
+        if conf.ipam.is_none() || !is_of_ovn || !conf.others.contains_key("topology") {
+            return Ok(());
+        }
+        let text = "network configuration: ipam is not for a network of OVN (topology), which has \
+                    addresses from subnets, or none: leave it out";
+        let refused = SpecError::new(ErrorCode::INVALID_CONFIG, text.to_owned());
+        Err(Error::Request(refused))
+    }
+
     /// Finds the pod's annotations; if they are needed and missing, waits for them until the ADD's
     /// deadline.
     pub(super) async fn metadata(&self) -> Result<PodMetadata, Error> {
         let call = self.call;
+        self.refuse_ipam()?;
         let network = network(call)?;
         let wanted = pods::wanted(&network);
         let question = question(call, &wanted);

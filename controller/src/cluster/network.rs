@@ -192,11 +192,40 @@ pub(crate) fn network_name(name: Option<&str>) -> Result<Network, Mistake> {
     Err(mistake("name", problem))
 }
 
+/// What ovn-kubernetes would do something about.
+const UNKNOWN: [&str; 8] = [
+    "reservedSubnets",
+    "infrastructureSubnets",
+    "defaultGatewayIPs",
+    "allowPersistentIPs",
+    "transport",
+    "outboundSNAT",
+    "evpn",
+    "uplink",
+];
+
 /// What a configuration makes of a network.
 ///
 /// # Errors
 /// The first field with a mistake.
 pub(crate) fn shape(config: &Value) -> Result<Shape, Mistake> {
+    for field in UNKNOWN {
+        let is_unset = match &config[field] {
+            Value::Null | Value::Bool(false) => true,
+            Value::String(text) => text.is_empty(),
+            Value::Array(all) => all.is_empty(),
+            Value::Object(all) => all.is_empty(),
+            _ => false,
+        };
+        if !is_unset {
+            let problem = "it is not implemented: leave it out".to_owned();
+            return Err(mistake(field, problem));
+        }
+    }
+    if config["ipam"].as_object().is_some_and(|it| !it.is_empty()) {
+        let problem = "a network of OVN has its addresses from subnets, or none: leave it out";
+        return Err(mistake("ipam", problem.to_owned()));
+    }
     let text = |field: &'static str| match &config[field] {
         Value::Null => Ok(""),
         Value::String(text) => Ok(text.trim()),

@@ -293,7 +293,9 @@ impl Addresses {
                 pool.is_free(*place) && !(is_first && self.mac_holder(own(), node).is_some())
             };
             let claimed = claimed.and_then(|recorded| pool.place_of(recorded));
-            let claimed = claimed.filter(is_usable);
+            // Users can write it; what is excluded may be a router.
+            let may_have = |place: &u128| pool.excluding(nth(pool.subnet, *place).addr()).is_none();
+            let claimed = claimed.filter(may_have).filter(is_usable);
             let requested = request.of_family(matches!(pool.subnet, IpNet::V4(_)));
             let place = match (claimed, requested) {
                 (Some(place), _) => {

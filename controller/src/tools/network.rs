@@ -217,7 +217,10 @@ fn definitions(view: &View, wanted: impl Fn(&Definition) -> bool) -> Vec<Definit
             from: view.state.owner(id).map(object),
             problem: match &it.network {
                 Err(problem) => Some(problem.clone()),
-                Ok(_) => view.state.networks.refusal(id).map(str::to_owned),
+                Ok(_) => {
+                    let refusal = view.state.networks.refusal(id).map(str::to_owned);
+                    refusal.or_else(|| view.state.no_primary(id))
+                }
             },
         })
         .collect()
@@ -356,16 +359,16 @@ pub async fn update(
 /// Removes the definition of a network.
 ///
 /// # Errors
-/// Pods ask for it; and [`ToolError`].
+/// Pods ask for it, or are on its network by it; and [`ToolError`].
 pub async fn delete(config: &Config, id: &ObjectName) -> Result<String, ToolError> {
     let view = View::open(config).await?;
     is_nobodys(&view, id)?;
-    let asking: Vec<String> = view.state.networks.asking(id).map(shown).collect();
-    if !asking.is_empty() {
+    let users: Vec<String> = view.state.users(id).iter().map(shown).collect();
+    if !users.is_empty() {
         return Err(ToolError::Refused(format!(
             "pods are on the network of {}: {}",
             shown(id),
-            listed(&asking)
+            listed(&users)
         )));
     }
     let api = api(&view, &id.0);

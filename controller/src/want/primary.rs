@@ -1,7 +1,7 @@
 //! Primary networks: the rows that they have in addition to those of others, with ovn-kubernetes'
 //! names.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use podwire_cluster::service::{Service, Slice};
@@ -55,11 +55,15 @@ pub fn service<'a>(
     own: &BTreeMap<IpAddr, IpAddr>,
     (of, shape): (&Network, &Shape),
 ) -> Vec<Row> {
-    // Its network has no nodes.
+    // Its network has no nodes. What is to come by a node could be another's address there, such as
+    // that of another namespace's service or pod.
     let service = Service {
         is_internal_local: false,
+        external_ips: Vec::new(),
+        balancer_ips: Vec::new(),
         ..service.clone()
     };
+    let there: BTreeSet<IpAddr> = own.values().copied().collect();
     let translated = slices.map(|slice| {
         let mut slice = slice.clone();
         slice.endpoints.retain_mut(|it| match own.get(&it.address) {
@@ -67,8 +71,8 @@ pub fn service<'a>(
                 it.address = *address;
                 true
             }
-            // Nobody of its network.
-            None => false,
+            // One that a user wrote, or nobody of its network.
+            None => there.contains(&it.address),
         });
         slice
     });

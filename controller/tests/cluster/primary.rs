@@ -284,4 +284,67 @@ async fn a_namespace_has_one_primary_network_by_its_label_and_a_pod_waits_for_th
     // It says again what is refused.
     assert_eq!(done.operations, 0);
     next.stop().await.unwrap();
+    // Nor does one that adopts rows take the network's router port for a node's.
+    let mut adopting = Running::start(&central, &server, &["--adopt"]);
+    assert_eq!(adopting.idle().await.operations, 0);
+    adopting.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_user_writes_leads_out_of_no_primary_network_nor_to_its_routers_address() {
+    let (central, server) = (Central::start(), ApiServer::start());
+    populate(&server);
+    server.apply(labelled("shop"));
+    let mut controller = Running::start(&central, &server, &[]);
+    controller.idle().await;
+    let written = |name: &str, entries: &Value| {
+        let annotations = json!({ NETWORKS: entries.to_string() });
+        pod(
+            "node-a",
+            "shop",
+            name,
+            &format!("uid-of-{name}"),
+            annotations,
+        )
+    };
+    let default = json!({ "default": {
+        "mac_address": "0a:58:0a:f4:00:63", "ip_addresses": ["10.244.0.99/24"],
+    } });
+    server.apply(written("leaver", &default));
+    await_event(&server, "Pod", "leaver", "has the label");
+    // The cluster's own networks are no primary network's.
+    for (name, subnet) in [("pods", "10.244.7.0/24"), ("v6", "fd00:1::/64")] {
+        server.apply(of_namespace(name, &primary(subnet)));
+        await_event(&server, "NetworkAttachmentDefinition", name, "subnets");
+        server.delete_object(OF_NAMESPACE, "shop", name);
+        server.await_missing(("NetworkAttachmentDefinition", "shop", name));
+    }
+    server.apply(of_namespace("blue", &primary("10.1.0.0/24")));
+    let router = json!({ "shop/blue": {
+        "mac_address": "0a:58:0a:01:00:01", "ip_addresses": ["10.1.0.1/24"],
+    } });
+    server.apply(written("router", &router));
+    for name in ["leaver", "router"] {
+        let is_primary = |pod: &Value| {
+            let of = annotation(pod, NETWORKS).unwrap_or_default();
+            of["shop/blue"]["role"] == "primary"
+                && of["default"]["role"] == "infrastructure-locked"
+                && of["shop/blue"]["ip_address"] != "10.1.0.1/24"
+        };
+        server.await_object(("Pod", "shop", name), is_primary);
+    }
+    // A service takes no address of others there.
+    let mut front = service("shop", "front", "10.96.0.40", 80);
+    front["spec"]["externalIPs"] = json!(["10.1.0.2", "10.96.0.1"]);
+    server.apply(front);
+    let balancer = "Service_shop/front_TCP_cluster";
+    await_row(&central, "Load_Balancer", balancer, true);
+    controller.idle().await;
+    let vips = column(&central, "Load_Balancer", balancer, "vips").to_string();
+    assert!(vips.contains("10.96.0.40:80"), "{vips}");
+    assert!(
+        !vips.contains("10.1.0.2") && !vips.contains("10.96.0.1:"),
+        "{vips}"
+    );
+    controller.stop().await.unwrap();
 }

@@ -76,6 +76,21 @@ fn a_mistake_is_named_by_its_field() {
         ),
         (json!({ "topology": 2 }), "topology", "is no text"),
         (
+            json!({ "ipam": { "type": "dhcp" } }),
+            "ipam",
+            "leave it out",
+        ),
+        (
+            json!({ "reservedSubnets": "10.1.0.0/28" }),
+            "reservedSubnets",
+            "not implemented",
+        ),
+        (
+            json!({ "allowPersistentIPs": true }),
+            "allowPersistentIPs",
+            "not implemented",
+        ),
+        (
             json!({ "role": "primary", "topology": "localnet" }),
             "role",
             "can't be primary",

@@ -19,7 +19,7 @@ use crate::ipam::{
 };
 use crate::key::{Key, Network, Of};
 use crate::names::{ROUTER_PORT, pod_port, router_port};
-use crate::want::network::ATTACHMENT;
+use crate::want::network::{ATTACHMENT, NETWORK};
 
 /// A setting that does not fit what exists.
 #[derive(Debug, thiserror::Error)]
@@ -259,8 +259,11 @@ fn subnets_in_rows(db: &Db, adopt: bool) -> BTreeMap<Name, Vec<IpNet>> {
         (key.of == Of::Node && is_default).then_some(key.name)
     };
     for row in db.rows(Table::LogicalRouterPort.name()) {
+        // Ports of other networks' routers have such names, too: ours, and ovn-kubernetes'.
+        let is_default = row.map("external_ids").str(NETWORK).is_none();
+        let may_adopt = adopt && is_default && key_of(&row).is_none();
         let named = || Some(row.str("name")?.strip_prefix(ROUTER_PORT)?.into());
-        if let Some(node) = owner(&row).or_else(|| named().filter(|_| adopt)) {
+        if let Some(node) = owner(&row).or_else(|| named().filter(|_| may_adopt)) {
             add(node, &mut texts(&row, "networks"));
         }
     }
@@ -297,6 +300,12 @@ pub(super) fn addresses_before(
         is_certain,
     })
     .collect()
+}
+
+/// Whether a pod, and not another one of its name, has a logical port on the default network.
+pub(super) fn has_default_port(id: &ObjectName, pod: &Pod, db: &Db, adopt: bool) -> bool {
+    let mut rows = default_ports(id, db, adopt);
+    rows.any(|row| row.map("options").str(UID) == Some(&pod.uid))
 }
 
 /// A pod's logical ports on the default network.

@@ -16,8 +16,9 @@ use super::{State, key_of};
 use crate::cluster::policy::Direction;
 use crate::cluster::{Cluster, Name};
 use crate::diff::{DiffError, Plan};
-use crate::key::{Attachment, Key, Of};
+use crate::key::{Attachment, Key, Network, Of};
 use crate::members::Group;
+use crate::names::pod_port;
 use crate::want::Row;
 use crate::want::policy::{Subject, candidate, isolated_group};
 
@@ -76,7 +77,14 @@ impl State {
         // by the sweep, which leaves out what this controller has written itself.
         for row in rows.iter().filter(|row| row.table.members().is_some()) {
             if plan.inserts(row.table, &row.name) {
-                self.join_all(plan, row.table, row.name.as_str());
+                let group = self.join_all(plan, row.table, row.name.as_str());
+                // Pods that rows show on it, and that are compared later, must not be open until
+                // then.
+                if key.network != Network::DEFAULT && row.table == Table::PortGroup {
+                    for pod in self.networks.holders(&key.network) {
+                        plan.join(&group, &pod_port(pod).into());
+                    }
+                }
             }
         }
         Ok(())

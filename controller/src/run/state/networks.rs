@@ -21,7 +21,7 @@ use crate::cluster::network::{Definition, Role, Shape};
 use crate::cluster::user::Stored;
 use crate::cluster::{Name, ObjectName, Pod};
 use crate::diff::Plan;
-use crate::ipam::{FormerAddresses, Layout, Request, Space};
+use crate::ipam::{FormerAddresses, JOIN, Layout, Request, Space};
 use crate::key::{Attachment, Key, Network, Of};
 use crate::names::prefix;
 use crate::want::policy::isolation;
@@ -131,6 +131,9 @@ impl State {
         for gone in before.difference(&after) {
             if let Some(pods) = self.networks.asking.get_mut(gone) {
                 pods.remove(id);
+                if pods.is_empty() {
+                    self.networks.asking.remove(gone);
+                }
             }
             self.mark_owners(gone);
         }
@@ -408,10 +411,44 @@ impl State {
                 other.name()
             ));
         }
+        if let Some(problem) = self.unreachable(shape) {
+            return Some(problem);
+        }
         let name = rows::switch(network, shape);
         let key = shared(network);
         let free = plan.may_have(&key, Table::LogicalSwitch, &name);
         free.err().map(|error| error.to_string())
+    }
+
+    /// Why pods would not reach what they should by a network's subnets.
+    fn unreachable(&self, shape: &Shape) -> Option<String> {
+        let overlaps = |one: &IpNet, other: &IpNet| one.contains(other) || other.contains(one);
+        let of_pods = self.pods_networks();
+        let join = JOIN.iter().filter_map(|it| it.parse::<IpNet>().ok());
+        let taken = of_pods.iter().copied().map(|it| (it, "--cluster-subnets"));
+        let taken = taken.chain(join.map(|it| (it, "the networks of its routers")));
+        let addresses = self.cluster.services.values().flat_map(|service| {
+            let own = service.cluster_ips.iter().copied();
+            own.map(|it| (IpNet::from(it), "the cluster IPs of services"))
+        });
+        for (net, of) in taken.chain(addresses) {
+            if let Some(own) = shape.subnets.iter().find(|it| overlaps(it, &net)) {
+                return Some(format!(
+                    "subnets of its spec.config: {own} overlaps with {net} ({of}): choose another"
+                ));
+            }
+        }
+        let is_there = |own: &IpNet| {
+            let mut of_pods = of_pods.iter();
+            of_pods.any(|it| it.addr().is_ipv4() == own.addr().is_ipv4())
+        };
+        let mut subnets = shape.subnets.iter();
+        let other = subnets.find(|it| !is_there(it));
+        let other = other.filter(|_| shape.role == Role::Primary && !of_pods.is_empty())?;
+        Some(format!(
+            "subnets of its spec.config: {other} is of a family that --cluster-subnets lacks, so \
+             that a primary network would have no services by it: leave it out"
+        ))
     }
 
     /// What is said of a definition.

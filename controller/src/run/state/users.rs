@@ -285,7 +285,7 @@ impl State {
     }
 
     /// The pods that use a definition: they ask for it, or are on its network by it.
-    fn users(&self, id: &ObjectName) -> Vec<ObjectName> {
+    pub(crate) fn users(&self, id: &ObjectName) -> Vec<ObjectName> {
         let asking = self.networks.asking(id);
         let on = self.networks.held().filter(|(_, entries)| {
             let mut entries = entries.keys();

@@ -291,7 +291,7 @@ impl State {
                 return Err(problem);
             }
         };
-        let (attached, entries) = self.attachments(id, primary.as_ref(), plan, effects);
+        let (attached, entries) = self.attachments(id, primary.as_ref(), plan, effects)?;
         let Some(pod) = self.cluster.pods.get(id) else {
             return Ok(Wanted::default());
         };
@@ -316,11 +316,7 @@ impl State {
         let mut members = self
             .policies
             .members(&candidate(id, pod, &self.cluster.namespaces), &addresses);
-        let of = primary.as_ref().and_then(|it| {
-            let mut held = self.networks.of(id);
-            held.find(|(entry, _)| **entry == it.entry)
-                .map(|(_, it)| it)
-        });
+        let of = primary.as_ref().map(|(_, network)| network);
         members.extend(of.map(|network| isolated(network, &pod_port(id))));
         let mut rows = want::pod(id, pod, &claimed);
         rows.extend(attached);

@@ -9,7 +9,7 @@ use podwire_cluster::service::Protocol;
 use podwire_ovs::nb::Table;
 
 use super::index::member;
-use super::{Ids, acl, always, at_tier, hashed, row};
+use super::{Ids, acl, always, at_tier, row};
 use crate::cluster::policy::Direction;
 use crate::key::Network;
 use crate::members::Member;
@@ -24,10 +24,17 @@ fn ids(network: &Network) -> Ids {
     Ids::new("PrimaryNetwork", network.name().to_string())
 }
 
+/// The group's name. Whoever makes definitions chooses the network's, and must not get the name of
+/// another group by it.
+fn group(network: &Network) -> Name {
+    let hash = ring::digest::digest(&ring::digest::SHA256, network.name().as_bytes());
+    let bytes = hash.as_ref().first_chunk().copied().unwrap_or_default();
+    format!("udn_{:032x}", u128::from_be_bytes(bytes)).into()
+}
+
 /// The place of a pod's port on the default network.
 pub fn isolated(network: &Network, port: &str) -> Member {
-    let group: Name = hashed(&ids(network).id()).into();
-    member(Table::PortGroup, group, port.into())
+    member(Table::PortGroup, group(network), port.into())
 }
 
 /// The group of such ports of a primary network's pods. Its pods reach these endpoints; their own
@@ -37,8 +44,9 @@ pub fn isolation(
     open: &BTreeSet<(Protocol, SocketAddr)>,
     has_tiers: bool,
 ) -> Vec<Row> {
-    let group = row(Table::PortGroup, ids(network));
-    let name = group.name.clone();
+    let name = group(network);
+    let mut group = row(Table::PortGroup, ids(network));
+    group.name = name.to_string();
     let mut rows = vec![group];
     for direction in Direction::BOTH {
         let of = (&*name, &*name, direction);

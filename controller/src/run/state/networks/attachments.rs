@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::super::State;
 use super::super::begin::{UID, addresses_in};
-use super::super::wanted::Effects;
+use super::super::wanted::{Effects, Problem};
 use super::shared;
 use crate::cluster::network::{Selection, Selections};
 use crate::cluster::{Name, ObjectName, Pod};
@@ -20,16 +20,19 @@ use crate::key::{Attachment, Key, Network};
 use crate::names::attached_port;
 use crate::want::{self, network as rows};
 
+/// A pod's rows and entries; `None` is an entry that goes.
+type Attached = (Vec<want::Row>, BTreeMap<Name, Option<Value>>);
+
 impl State {
     /// The rows of a pod on other networks than the default one, and its entries there; `None` is
     /// one that goes.
     pub(in crate::run::state) fn attachments(
         &mut self,
         id: &ObjectName,
-        primary: Option<&Selection>,
+        primary: Option<&(Selection, Network)>,
         plan: &Plan<'_>,
         effects: &mut Effects,
-    ) -> (Vec<want::Row>, BTreeMap<Name, Option<Value>>) {
+    ) -> Result<Attached, Problem> {
         let now = Instant::now().into_std();
         let (mut all, mut entries) = (Vec::new(), BTreeMap::new());
         // Most pods are on the default network alone.
@@ -41,7 +44,7 @@ impl State {
         let pod = self.cluster.pods.get(id).filter(asks).cloned();
         self.detach(id, pod.as_ref(), now);
         let Some(pod) = &pod else {
-            return (all, entries);
+            return Ok((all, entries));
         };
         let mut problems: Vec<String> = pod
             .selections
@@ -50,16 +53,20 @@ impl State {
             .map(|it| (**it).into())
             .collect();
         let mut names = BTreeSet::new();
-        for selection in primary.into_iter().chain(&pod.selections.all) {
-            let is_primary = primary.is_some_and(|it| std::ptr::eq(it, selection));
+        let asked = pod.selections.all.iter().map(|it| (it, None));
+        let primary_first = primary.map(|(it, network)| (it, Some(network)));
+        for (selection, of_primary) in primary_first.into_iter().chain(asked) {
             let attachment = Attachment {
                 pod: id.clone(),
                 entry: selection.entry.clone(),
             };
-            let Some(network) = self.network_of(&attachment, selection, &mut problems) else {
+            let network = of_primary
+                .cloned()
+                .or_else(|| self.network_of(&attachment, selection, &mut problems));
+            let Some(network) = network else {
                 continue;
             };
-            if !is_primary && self.is_primary(&network) {
+            if of_primary.is_none() && self.is_primary(&network) {
                 problems.push(format!(
                     "{}: a primary network has the pods of its namespaces, which do not ask for it",
                     selection.entry
@@ -77,6 +84,14 @@ impl State {
                     all.push(row);
                     entries.insert(selection.entry.clone(), Some(entry));
                 }
+                // Its port on the default network would not be locked. What exists stays.
+                Err((problem, until)) if of_primary.is_some() => {
+                    return Err(Problem {
+                        reason: "NoAttachment",
+                        message: format!("{}: {problem}", selection.entry),
+                        until,
+                    });
+                }
                 Err((problem, until)) => {
                     problems.push(format!("{}: {problem}", selection.entry));
                     let again = effects.again.get_or_insert(None);
@@ -93,7 +108,8 @@ impl State {
                 .cluster
                 .definitions
                 .contains_key(&definition_of(&entry));
-            let mut asked = primary.into_iter().chain(&pod.selections.all);
+            let of_primary = primary.map(|(it, _)| it);
+            let mut asked = of_primary.into_iter().chain(&pod.selections.all);
             let is_asked = asked.any(|it| it.entry == *entry);
             if is_ours && !is_asked && pod.selections.problem.is_none() {
                 entries.insert(entry.into(), None);
@@ -102,7 +118,7 @@ impl State {
         if !problems.is_empty() {
             effects.warning = Some(("NoAttachment", problems.join("; ")));
         }
-        (all, entries)
+        Ok((all, entries))
     }
 
     /// Frees the addresses that a pod no longer has: it is gone, was replaced, or asks for less.

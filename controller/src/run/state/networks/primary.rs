@@ -9,10 +9,11 @@ use podwire_cluster::service::Protocol;
 use podwire_ovs::nb::Table;
 
 use super::super::State;
+use super::super::begin::has_default_port;
 use super::super::wanted::Problem;
 use super::{definition_of, shared};
 use crate::cluster::network::{Role, Selection, Shape};
-use crate::cluster::{Name, ObjectName, of_namespace};
+use crate::cluster::{Name, ObjectName, Pod, of_namespace};
 use crate::diff::Plan;
 use crate::ipam::Request;
 use crate::key::{Attachment, Key, Network, Of};
@@ -25,23 +26,38 @@ const LABEL: &str = "k8s.ovn.org/primary-user-defined-network";
 const OPEN: [(&str, &str); 2] = [("kube-system", "kube-dns"), ("default", "kubernetes")];
 
 impl State {
-    /// A pod's attachment to its primary network; `None` if that is the default one.
+    /// A pod's primary network and its attachment to that; `None` if it is the default one.
     pub(in crate::run::state) fn primary_of(
         &self,
         id: &ObjectName,
         plan: &Plan<'_>,
-    ) -> Result<Option<Selection>, Problem> {
+    ) -> Result<Option<(Selection, Network)>, Problem> {
         let Some(pod) = self.cluster.pods.get(id) else {
             return Ok(None);
         };
+        // Another pod of its name may have had it.
+        let has = |entry: &Name, network: &Network| {
+            let attachment = Attachment {
+                pod: id.clone(),
+                entry: entry.clone(),
+            };
+            let space = self.spaces.others.get(network);
+            space.is_some_and(|it| it.addresses.has(&attachment, (&pod.uid, network.name())))
+        };
         let mut held = self.networks.of(id);
-        if let Some((entry, network)) = held.find(|(_, it)| self.is_primary(it)) {
-            return Ok(Some(self.selection(entry, network)));
+        if let Some((entry, network)) =
+            held.find(|(entry, it)| self.is_primary(it) && has(entry, it))
+        {
+            return Ok(Some((self.selection(pod, entry, network), network.clone())));
         }
+        // Its interfaces are there, or will be as it was told. Users can write what it was told.
+        let is_wired = || {
+            let is_there = || has_default_port(id, pod, plan.db(), self.rules.adopt);
+            !pod.reported.is_empty() || is_there()
+        };
         let is_locked = match &pod.networks {
-            // Its interfaces are there.
-            Some(recorded) if recorded.mac.is_some() => recorded.is_locked,
-            _ => self.has_label(&id.0),
+            Some(recorded) if recorded.is_locked => true,
+            _ => self.has_label(&id.0) && !is_wired(),
         };
         if !is_locked {
             return Ok(None);
@@ -72,14 +88,20 @@ impl State {
             return none("services are not listed yet".to_owned());
         }
         let (namespace, name) = definition;
-        Ok(Some(
-            self.selection(&format!("{namespace}/{name}"), network),
-        ))
+        Ok(Some((
+            self.selection(pod, &format!("{namespace}/{name}"), network),
+            network.clone(),
+        )))
     }
 
-    fn selection(&self, entry: &str, network: &Network) -> Selection {
+    fn selection(&self, pod: &Pod, entry: &str, network: &Network) -> Selection {
         let shape = self.networks.live.get(network);
-        let gateways = shape.into_iter().flat_map(Shape::routers);
+        // A pod that asks for a default route by another network has no second one.
+        let is_free = |router: &ipnet::IpNet| {
+            let mut asked = pod.selections.all.iter().flat_map(|it| &it.gateways);
+            asked.all(|it| it.is_ipv4() != router.addr().is_ipv4())
+        };
+        let gateways = shape.into_iter().flat_map(Shape::routers).filter(is_free);
         Selection {
             definition: definition_of(entry),
             entry: entry.into(),
@@ -119,7 +141,7 @@ impl State {
     }
 
     /// Why a definition of a primary network is not that of its namespace.
-    pub(in crate::run::state) fn no_primary(&self, id: &ObjectName) -> Option<String> {
+    pub(crate) fn no_primary(&self, id: &ObjectName) -> Option<String> {
         let (_, shape) = self.cluster.definitions.get(id)?.network.as_ref().ok()?;
         let first = self.primary_definition(&id.0)?;
         if shape.role != Role::Primary {
