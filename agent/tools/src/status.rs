@@ -50,16 +50,14 @@ impl StatusArgs {
             node_role: node_role.ok().flatten(),
             unread,
         };
-        let now = now_micros();
-        let (_, is_well) = text(&shown, now, width(), Paint::PLAIN);
         self.answer
-            .show(&shown, |paint| text(&shown, now, width(), paint).0)?;
-        Ok(Exit::by_health(is_well))
+            .show(&shown, |paint| text(&shown, now_micros(), width(), paint))?;
+        // For probes: what else is wrong keeps no pod from being served, and doctor ends with it.
+        Ok(Exit::by_health(shown.status.ready))
     }
 }
 
-/// The screen, and whether no line of it is bad.
-fn text(shown: &Shown, now: u64, width: usize, paint: Paint) -> (String, bool) {
+fn text(shown: &Shown, now: u64, width: usize, paint: Paint) -> String {
     let Shown {
         status,
         node_role,
@@ -67,7 +65,6 @@ fn text(shown: &Shown, now: u64, width: usize, paint: Paint) -> (String, bool) {
     } = shown;
     let mut screen = Screen {
         text: String::new(),
-        is_well: status.ready,
         width,
         paint,
     };
@@ -144,7 +141,7 @@ fn text(shown: &Shown, now: u64, width: usize, paint: Paint) -> (String, bool) {
         screen.line("awaited", true, &format!("an ADD waits for {pod}"));
     }
     failures(&mut screen, status, now);
-    (screen.text, screen.is_well)
+    screen.text
 }
 
 fn switch(screen: &mut Screen, status: &StatusView) {
@@ -215,8 +212,6 @@ fn failures(screen: &mut Screen, status: &StatusView, now: u64) {
 
 struct Screen {
     text: String,
-    /// Whether no line is bad.
-    is_well: bool,
     width: usize,
     paint: Paint,
 }
@@ -224,7 +219,6 @@ struct Screen {
 impl Screen {
     /// A name and its value, wrapped as needed. Only the first line with a name shows it.
     fn line(&mut self, label: &str, well: bool, what: &str) {
-        self.is_well &= well;
         let room = self.width.saturating_sub(LABEL + 3).max(40);
         for (number, part) in wrapped(&printable(what), room).iter().enumerate() {
             let (mark, label) = match (number, well, label) {

@@ -55,7 +55,7 @@ fn shown(status: &StatusView) -> String {
         node_role: None,
         unread: None,
     };
-    text(&shown, 10_000_000, 80, Paint::PLAIN).0
+    text(&shown, 10_000_000, 80, Paint::PLAIN)
 }
 
 #[test]
