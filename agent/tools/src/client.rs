@@ -76,6 +76,9 @@ pub enum ToolError {
     /// There is no such pod.
     #[error("{0}")]
     NotFound(String),
+    /// Arguments that contradict each other.
+    #[error("{0}")]
+    Usage(String),
     /// Something that a tool needs is unavailable.
     #[error("{0}")]
     Unable(String),
@@ -102,6 +105,7 @@ impl ToolError {
     pub(super) fn exit(&self) -> Exit {
         match self {
             Self::NotFound(_) => Exit::NotFound,
+            Self::Usage(_) => Exit::Usage,
             Self::File { .. } | Self::Output(_) => Exit::Unwell,
             _ => Exit::Blind,
         }

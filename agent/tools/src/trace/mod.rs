@@ -136,7 +136,7 @@ impl TraceArgs {
         };
         if src.is_ipv4() != dst.is_ipv4() {
             let what = format!("--src {src} and destination {dst} are of different families");
-            return Err(ToolError::Unable(what));
+            return Err(ToolError::Usage(what));
         }
         let dst_mac = match self.dst_mac {
             Some(mac) => mac,
