@@ -1,5 +1,6 @@
 //! Why a verb failed, and the CNI code for it. docs/errors.md has the same table for operators.
 
+use std::fmt;
 use std::time::Duration;
 
 use nix::errno::Errno;
@@ -160,6 +161,12 @@ pub enum Error {
 }
 
 impl Error {
+    /// A network configuration that asks for what can't be.
+    pub(super) fn of_configuration(problem: impl fmt::Display) -> Self {
+        let text = format!("network configuration: {problem}");
+        Self::Request(SpecError::new(ErrorCode::INVALID_CONFIG, text))
+    }
+
     /// The code for the runtime.
     pub fn code(&self) -> ErrorCode {
         if self.is_want_of_descriptors() {

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use podwire_cni::spec::{Dns, ErrorCode, SpecError};
+use podwire_cni::spec::Dns;
 use podwire_netns::Netns;
 use tokio::time::{Instant, sleep};
 
@@ -51,7 +51,7 @@ impl Call {
         }
         if on_bridge.and_then(OnBridge::other_bridge).is_none() {
             let problem = "ipam.type dhcp is not served on the node's own bridge";
-            return Err(refused(problem.to_owned()));
+            return Err(Error::of_configuration(problem));
         }
         self.provided().map(drop)
     }
@@ -61,7 +61,7 @@ impl Call {
         let Some(ipam) = &self.conf.ipam else {
             return Ok(Vec::new());
         };
-        dhcp::provided(&ipam.section, &self.args).map_err(refused)
+        dhcp::provided(&ipam.section, &self.args).map_err(Error::of_configuration)
     }
 }
 
@@ -155,9 +155,4 @@ impl Add<'_> {
         let vlan = vlan.map(|vlan| format!(", {vlan}")).unwrap_or_default();
         format!("{} (bridge {bridge}{vlan})", self.call.conf.name)
     }
-}
-
-fn refused(problem: String) -> Error {
-    let text = format!("network configuration: {problem}");
-    Error::Request(SpecError::new(ErrorCode::INVALID_CONFIG, text))
 }

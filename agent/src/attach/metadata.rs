@@ -1,7 +1,5 @@
 //! The pod's metadata in the API: awaited when an ADD begins, and watched until it ends.
 
-use podwire_cni::spec::{ErrorCode, SpecError};
-
 use super::call::Add;
 use super::{Call, Error};
 use crate::config::Mode;
@@ -50,10 +48,10 @@ impl Add<'_> {
         if conf.ipam.is_none() || !is_of_ovn || !conf.others.contains_key("topology") {
             return Ok(());
         }
-        let text = "network configuration: ipam is not for a network of OVN (topology), which has \
-                    addresses from subnets, or none: leave it out";
-        let refused = SpecError::new(ErrorCode::INVALID_CONFIG, text.to_owned());
-        Err(Error::Request(refused))
+        Err(Error::of_configuration(
+            "ipam is not for a network of OVN (topology), which has addresses from subnets, or \
+             none: leave it out",
+        ))
     }
 
     /// Finds the pod's annotations; if they are needed and missing, waits for them until the ADD's
@@ -143,7 +141,6 @@ fn network(call: &Call) -> Result<NetworkKey, Error> {
         return Ok(NetworkKey::Default);
     };
     name.parse().map_err(|problem| {
-        let text = format!("network configuration: netAttachDefName {name:?}: {problem}");
-        Error::Request(SpecError::new(ErrorCode::INVALID_CONFIG, text))
+        Error::of_configuration(format_args!("netAttachDefName {name:?}: {problem}"))
     })
 }

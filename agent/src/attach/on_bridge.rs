@@ -49,7 +49,7 @@ impl OnBridge {
             Some(bridge) => bridge,
             None if is_ovn && ovn_port.is_some() => own,
             None => {
-                return Err(refused(
+                return Err(Error::of_configuration(
                     "bridge is missing; it may be left out on a node with OVN, with \
                      args.cni.ovnPort"
                         .to_owned(),
@@ -61,13 +61,13 @@ impl OnBridge {
         }
         let is_elsewhere = bridge != own;
         if let Some(ovn_port) = ovn_port.filter(|_| !is_elsewhere) {
-            return Err(refused(format!(
+            return Err(Error::of_configuration(format!(
                 "args.cni.ovnPort: {ovn_port} is not served on bridge {own}: this node has no OVN \
                  (it is in plain mode)"
             )));
         }
         if is_elsewhere && conf.port_security == Some(true) {
-            return Err(refused(format!(
+            return Err(Error::of_configuration(format!(
                 "portSecurity: true is not served on bridge {bridge}, only on the node's own \
                  bridge, {own}"
             )));
@@ -117,13 +117,13 @@ impl OnBridge {
             (None, Some(network)) if node.config.ovn.mode == Mode::Ovn => network,
             (None, _) => return Ok(()),
             (Some(said), _) => {
-                return Err(refused(format!(
+                return Err(Error::of_configuration(format!(
                     "bridge {bridge} is closed to network configurations: its external_ids have \
                      {ATTACH}={said}"
                 )));
             }
         };
-        Err(refused(format!(
+        Err(Error::of_configuration(format!(
             "bridge {bridge} carries OVN's physical network {network}, and a port there would go \
              around OVN's rules; to allow it: ovs-vsctl br-set-external-id {bridge} {ATTACH} true"
         )))
@@ -171,7 +171,7 @@ fn of_ovn(
     mac: Option<MacAddr6>,
 ) -> Result<OnBridge, Error> {
     if logical_port.is_none() {
-        return Err(refused(format!(
+        return Err(Error::of_configuration(format!(
             "bridge: {own} is OVN's own, on which a port without a logical port gets no packets; \
              name another bridge, or the logical port in args.cni.ovnPort"
         )));
@@ -181,7 +181,7 @@ fn of_ovn(
         RESERVED.into_iter().find(is_its)
     });
     if let Some(prefix) = reserved {
-        return Err(refused(format!(
+        return Err(Error::of_configuration(format!(
             "args.cni.ovnPort: {} begins with {prefix}, as ports of nodes and routers do, and no \
              pod's may",
             logical_port.unwrap_or_default()
@@ -193,7 +193,7 @@ fn of_ovn(
         ("ofport_request", asked.ofport_request.is_some()),
     ];
     if let Some((field, _)) = is_set.iter().find(|(_, is_set)| *is_set) {
-        return Err(refused(format!(
+        return Err(Error::of_configuration(format!(
             "{field} is not for bridge {own}, where OVN decides by the logical port"
         )));
     }
@@ -230,15 +230,10 @@ fn confirm_socket(asked: Option<&str>, ours: &Path) -> Result<(), Error> {
     if short(path) == short(ours) {
         return Ok(());
     }
-    Err(refused(format!(
+    Err(Error::of_configuration(format!(
         "socket_file: {asked} is not the database of this node's agent, unix:{}",
         ours.display()
     )))
-}
-
-fn refused(problem: String) -> Error {
-    let text = format!("network configuration: {problem}");
-    Error::Request(SpecError::new(ErrorCode::INVALID_CONFIG, text))
 }
 
 fn taken(ofport: u16, ifname: &str, problem: String) -> Error {
