@@ -3,11 +3,10 @@
 //! vSwitch forwards for it.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::mpsc::Sender;
 
 use macaddr::MacAddr6;
-use nix::errno::Errno;
 use nix::libc;
 use nix::sys::socket::{
     AddressFamily, LinkAddr, MsgFlags, SockFlag, SockType, SockaddrLike, sendto, socket,
@@ -34,20 +33,26 @@ pub(super) struct PacketSocket {
 }
 
 impl PacketSocket {
-    /// Opens one in the calling thread's namespace. It has no protocol, so it receives nothing.
-    /// `closer` leads to a thread that only drops what it receives.
-    pub(super) fn open(closer: &Sender<OwnedFd>) -> nix::Result<PacketSocket> {
+    /// Opens one in the calling thread's namespace. It has no protocol, so it receives nothing
+    /// before it is bound. `closer` leads to a thread that only drops what it receives.
+    pub(super) fn open(kind: SockType, closer: &Sender<OwnedFd>) -> nix::Result<PacketSocket> {
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
-        let socket = socket(AddressFamily::Packet, SockType::Raw, flags, None)?;
+        let socket = socket(AddressFamily::Packet, kind, flags, None)?;
         Ok(PacketSocket {
             socket: Some(socket),
             closer: closer.clone(),
         })
     }
 
-    fn send(&self, frame: &[u8], to: &LinkAddr) -> nix::Result<usize> {
-        let socket = self.socket.as_ref().ok_or(Errno::EBADF)?;
-        sendto(socket.as_raw_fd(), frame, to, MsgFlags::MSG_DONTWAIT)
+    pub(super) fn send(&self, frame: &[u8], to: &LinkAddr) -> nix::Result<usize> {
+        sendto(self.as_raw_fd(), frame, to, MsgFlags::MSG_DONTWAIT)
+    }
+}
+
+impl AsRawFd for PacketSocket {
+    fn as_raw_fd(&self) -> RawFd {
+        // EBADF for whoever would use it after its end.
+        self.socket.as_ref().map_or(-1, AsRawFd::as_raw_fd)
     }
 }
 
@@ -127,13 +132,19 @@ const ETHERTYPE_IPV6: [u8; 2] = [0x86, 0xdd];
 /// (`inetdev_send_gratuitous_arp`; RFC 5227 §3).
 fn gratuitous_arp(mac: MacAddr6, address: Ipv4Addr) -> Vec<u8> {
     let mut frame = ethernet([0xff; 6], mac, ETHERTYPE_ARP);
-    // Ethernet, IPv4, their address lengths, request.
-    frame.extend([0, 1, 0x08, 0, 6, 4, 0, 1]);
-    frame.extend(mac.as_bytes());
-    frame.extend(address.octets());
-    frame.extend([0; 6]);
-    frame.extend(address.octets());
+    frame.extend(arp_request(mac, address, address));
     frame
+}
+
+/// An ARP request (RFC 826) from `own` for who has `target`.
+pub fn arp_request(mac: MacAddr6, own: Ipv4Addr, target: Ipv4Addr) -> [u8; 28] {
+    let mut packet = [0; 28];
+    // Ethernet, IPv4, their address lengths, request.
+    packet[..8].copy_from_slice(&[0, 1, 0x08, 0, 6, 4, 0, 1]);
+    packet[8..14].copy_from_slice(mac.as_bytes());
+    packet[14..18].copy_from_slice(&own.octets());
+    packet[24..].copy_from_slice(&target.octets());
+    packet
 }
 
 /// A neighbour advertisement to all nodes, with the override flag (RFC 4861 §4.4 and §7.2.6).
@@ -175,7 +186,7 @@ fn ethernet(destination: [u8; 6], source: MacAddr6, ethertype: [u8; 2]) -> Vec<u
 }
 
 /// RFC 1071, over an even number of bytes.
-fn internet_checksum(bytes: &[u8]) -> u16 {
+pub fn internet_checksum(bytes: &[u8]) -> u16 {
     let sum: u32 = bytes
         .chunks_exact(2)
         .map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]])))

@@ -11,6 +11,7 @@ use std::sync::mpsc::Sender;
 use std::time::Instant;
 
 use nix::errno::Errno;
+use nix::sys::socket::SockType;
 use tokio::sync::oneshot;
 
 use super::announce::{Announcer, PacketSocket};
@@ -187,7 +188,7 @@ impl Wiring {
             self.inside(netns, || {
                 let quiet = sysctl::quieten(name, spec.pod_ipv6);
                 let is_announced = !spec.announce.is_empty();
-                let packet = is_announced.then(|| PacketSocket::open(&self.closer));
+                let packet = is_announced.then(|| PacketSocket::open(SockType::Raw, &self.closer));
                 Ok((quiet, Netlink::route()?, packet.transpose()?))
             })
         })?;

@@ -47,6 +47,7 @@ use tokio::sync::{broadcast, oneshot, watch};
 use attach::Attachment;
 use threads::{Reader, Threads};
 
+pub use announce::{arp_request, internet_checksum};
 pub use attaching::Attaching;
 pub use conntrack::forget_endpoints;
 pub use datapath::{Datapath, NoPackets};

@@ -2,20 +2,16 @@
 //! client. The packets have no Ethernet header: the kernel makes it (packet(7), SOCK_DGRAM).
 
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::AsRawFd as _;
 use std::sync::Arc;
-use std::sync::mpsc::Sender;
 
 use ipnet::IpNet;
 use macaddr::MacAddr6;
 use nix::errno::Errno;
-use nix::sys::socket::{
-    AddressFamily, LinkAddr, MsgFlags, SockFlag, SockProtocol, SockType, bind, recvfrom, sendto,
-    socket,
-};
+use nix::sys::socket::{LinkAddr, SockType, bind, recvfrom};
 use tokio::io::unix::AsyncFd;
 
-use super::announce::device;
+use super::announce::{PacketSocket, device};
 use super::attach::enter;
 use super::configure::{set_addresses, set_routes};
 use super::{
@@ -40,13 +36,10 @@ impl Packets {
     }
 }
 
-/// A packet socket on one interface in a pod's namespace. Another thread closes it, as the kernel
-/// takes its time for that.
+/// A packet socket on one interface in a pod's namespace.
 #[derive(Debug)]
 pub struct LinkSocket {
-    /// Present until it is dropped.
-    socket: Option<AsyncFd<OwnedFd>>,
-    closer: Sender<OwnedFd>,
+    socket: AsyncFd<PacketSocket>,
     packets: Packets,
     ifindex: u32,
     /// The interface's MAC address.
@@ -59,11 +52,11 @@ impl LinkSocket {
         reason = "AsyncFd can't know that a type keeps its descriptor"
     )]
     fn new(opened: Opened) -> io::Result<Self> {
-        // SAFETY: an OwnedFd stays open and the same until the AsyncFd gives it back.
+        // SAFETY: a PacketSocket's descriptor stays open and the same until it is dropped, which
+        // the AsyncFd does after it has let go of it.
         let socket = unsafe { AsyncFd::register(opened.socket) }?;
         Ok(Self {
-            socket: Some(socket),
-            closer: opened.closer,
+            socket,
             packets: opened.packets,
             ifindex: opened.ifindex,
             mac: opened.mac,
@@ -76,8 +69,7 @@ impl LinkSocket {
     /// The kernel's; EAGAIN if the link's queue is full.
     pub fn send(&self, packet: &[u8], to: MacAddr6) -> io::Result<()> {
         let to = device(self.ifindex, self.packets.ethertype(), to);
-        let socket = self.socket.as_ref().ok_or(Errno::EBADF)?;
-        sendto(socket.as_raw_fd(), packet, &to, MsgFlags::MSG_DONTWAIT)?;
+        self.socket.get_ref().send(packet, &to)?;
         Ok(())
     }
 
@@ -86,9 +78,8 @@ impl LinkSocket {
     /// # Errors
     /// The kernel's.
     pub async fn receive(&self, packet: &mut [u8]) -> io::Result<(usize, MacAddr6)> {
-        let socket = self.socket.as_ref().ok_or(Errno::EBADF)?;
         loop {
-            let mut ready = socket.readable().await?;
+            let mut ready = self.socket.readable().await?;
             let received = ready.try_io(|socket| {
                 let (length, from) = recvfrom::<LinkAddr>(socket.as_raw_fd(), packet)?;
                 let from = from.and_then(|from| from.addr()).unwrap_or_default();
@@ -101,19 +92,9 @@ impl LinkSocket {
     }
 }
 
-impl Drop for LinkSocket {
-    fn drop(&mut self) {
-        if let Some(socket) = self.socket.take() {
-            // If the thread is gone, the socket comes back in the error and is closed here.
-            drop(self.closer.send(socket.into_inner()));
-        }
-    }
-}
-
 /// A socket that the reading thread has opened.
 struct Opened {
-    socket: OwnedFd,
-    closer: Sender<OwnedFd>,
+    socket: PacketSocket,
     packets: Packets,
     ifindex: u32,
     mac: MacAddr6,
@@ -133,10 +114,7 @@ impl Netlink {
         let ifname = ifname.to_owned();
         let reading = self.read(move |reader| {
             let opened = enter(&reader.home, &netns, || {
-                let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
-                // Without a protocol it receives nothing before it is bound to its interface.
-                let protocol: Option<SockProtocol> = None;
-                let socket = socket(AddressFamily::Packet, SockType::Datagram, flags, protocol)?;
+                let socket = PacketSocket::open(SockType::Datagram, &reader.closer)?;
                 Ok((netlink::Netlink::route()?, socket))
             })?;
             let (mut pod, socket) = opened;
@@ -154,10 +132,8 @@ impl Netlink {
                 what: "packet",
                 refusal: errno.into(),
             })?;
-            let closer = reader.closer.clone();
             Ok(Opened {
                 socket,
-                closer,
                 packets,
                 ifindex,
                 mac,

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use macaddr::MacAddr6;
-use podwire_netns::{self as netns, LinkSocket, Netlink, Netns, Packets};
+use podwire_netns::{self as netns, LinkSocket, Netlink, Netns, Packets, arp_request};
 use tokio::time::Instant;
 
 use crate::duration;
@@ -205,7 +205,7 @@ pub async fn release(netlink: &Netlink, place: &Place, lease: &Lease) -> Result<
     let Some(next_hop) = next_hop else {
         return Ok(());
     };
-    let request = packet::arp_request(exchange.ipv4.mac, address, next_hop);
+    let request = arp_request(exchange.ipv4.mac, address, next_hop);
     sent(arp.send(&request, mac), &place.ifname)?;
     let answered = receive(&arp, &place.ifname, |arp, _| {
         (packet::arp_reply(arp)? == next_hop).then_some(())

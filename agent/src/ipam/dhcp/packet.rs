@@ -3,6 +3,7 @@
 use std::net::Ipv4Addr;
 
 use macaddr::MacAddr6;
+use podwire_netns::internet_checksum;
 
 const UDP: u8 = 17;
 const SERVER: u16 = 67;
@@ -21,7 +22,7 @@ pub(super) fn udp_to_server(from: Ipv4Addr, to: Ipv4Addr, payload: &[u8]) -> Vec
     packet.extend([0, 0, 0, 0, 64, UDP, 0, 0]);
     packet.extend(from.octets());
     packet.extend(to.octets());
-    let sum = checksum(&packet);
+    let sum = internet_checksum(&packet);
     packet[10..12].copy_from_slice(&sum.to_be_bytes());
     packet.extend(CLIENT.to_be_bytes());
     packet.extend(SERVER.to_be_bytes());
@@ -45,17 +46,6 @@ pub(super) fn udp_to_client(packet: &[u8]) -> Option<&[u8]> {
         return None;
     }
     udp.get(UDP_HEADER..usize::from(u16_at(udp, 4)?))
-}
-
-/// An ARP request (RFC 826).
-pub(super) fn arp_request(mac: MacAddr6, own: Ipv4Addr, target: Ipv4Addr) -> Vec<u8> {
-    // Ethernet, IPv4, their address lengths, request.
-    let mut packet = vec![0, 1, 0x08, 0, 6, 4, 0, 1];
-    packet.extend(mac.as_bytes());
-    packet.extend(own.octets());
-    packet.extend([0; 6]);
-    packet.extend(target.octets());
-    packet
 }
 
 /// The MAC address of whoever has an address, or asks whether somebody has it (RFC 5227, section
@@ -87,24 +77,15 @@ fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_be_bytes(two.try_into().ok()?))
 }
 
-/// RFC 1071, over an even number of bytes.
-fn checksum(bytes: &[u8]) -> u16 {
-    let words = bytes.chunks_exact(2);
-    let sum: u32 = words
-        .map(|it| u32::from(u16::from_be_bytes([it[0], it[1]])))
-        .sum();
-    let folded = (sum & 0xffff) + (sum >> 16);
-    !((folded & 0xffff) + (folded >> 16)) as u16
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use podwire_netns::arp_request;
 
     #[test]
     fn a_packet_to_the_server_has_a_valid_header_and_its_payload() {
         let packet = udp_to_server(Ipv4Addr::new(192, 0, 2, 7), Ipv4Addr::BROADCAST, b"payload");
-        assert_eq!(checksum(&packet[..IPV4_HEADER]), 0);
+        assert_eq!(internet_checksum(&packet[..IPV4_HEADER]), 0);
         assert_eq!(u16_at(&packet, 2), Some(packet.len() as u16));
         assert_eq!(&packet[IPV4_HEADER + UDP_HEADER..], b"payload");
     }

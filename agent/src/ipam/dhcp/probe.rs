@@ -7,7 +7,7 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use macaddr::MacAddr6;
-use podwire_netns::{LinkSocket, Netlink, Packets};
+use podwire_netns::{LinkSocket, Netlink, Packets, arp_request};
 
 use super::{DhcpError, Place, open, packet, receive, sent};
 
@@ -44,7 +44,7 @@ impl Probe {
     pub async fn holder(&self, address: Ipv4Addr) -> Result<Option<MacAddr6>, DhcpError> {
         let own = self.arp.mac;
         for _ in 0..PROBES {
-            self.send(&packet::arp_request(own, Ipv4Addr::UNSPECIFIED, address))?;
+            self.send(&arp_request(own, Ipv4Addr::UNSPECIFIED, address))?;
             let claimed = receive(&self.arp, &self.ifname, |arp, _| {
                 packet::arp_claim(arp, address).filter(|mac| *mac != own)
             });
@@ -60,7 +60,7 @@ impl Probe {
     /// # Errors
     /// [`DhcpError::Socket`].
     pub fn announce(&self, address: Ipv4Addr) -> Result<(), DhcpError> {
-        self.send(&packet::arp_request(self.arp.mac, address, address))
+        self.send(&arp_request(self.arp.mac, address, address))
     }
 
     fn send(&self, arp: &[u8]) -> Result<(), DhcpError> {
