@@ -37,6 +37,21 @@ pub struct Role {
     pub put_back: Vec<Restored>,
 }
 
+impl Role {
+    /// Whether it runs, and keeps everything.
+    pub fn is_well(&self) -> bool {
+        self.runs && self.well
+    }
+
+    /// Its status, or that it does not run.
+    pub fn said(&self) -> &str {
+        match self.runs {
+            true => &self.status,
+            false => "does not run: what it created stays, but nothing restores it",
+        }
+    }
+}
+
 /// The state of the role in this directory; None if `podwire node run` never ran.
 ///
 /// # Errors

@@ -173,7 +173,7 @@ pub(crate) fn items(
         };
     }
     if let Some(run) = run {
-        let _ = writeln!(text, "\nrun: {}", said(run));
+        let _ = writeln!(text, "\nrun: {}", run.said());
     }
     for conflict in &snapshot.plan.conflicts {
         let _ = writeln!(text, "\nconflict: {conflict}");
@@ -212,7 +212,7 @@ pub(crate) fn json(
         "items": items.collect::<Vec<_>>(),
         "well": is_well(snapshot, run),
         "verdict": snapshot.plan.verdict,
-        "run": run.map(|run| json!({"well": run.runs && run.well, "status": said(run)})),
+        "run": run.map(|run| json!({"well": run.is_well(), "status": run.said()})),
         "conflicts": snapshot.plan.conflicts.iter().map(ToString::to_string).collect::<Vec<_>>(),
         "journal": journal,
         "restored": kept,
@@ -226,15 +226,7 @@ pub(crate) fn is_well(snapshot: &Snapshot, run: Option<&Role>) -> bool {
     let mut states = snapshot.findings.iter().map(|finding| &finding.state);
     snapshot.plan.conflicts.is_empty()
         && states.all(|state| matches!(state, State::Well { .. }))
-        && run.is_none_or(|run| run.runs && run.well)
-}
-
-/// What `podwire node run` says, or that it has ended.
-fn said(run: &Role) -> &str {
-    match run.runs {
-        true => &run.status,
-        false => "has ended: what it made stays, but nothing restores it",
-    }
+        && run.is_none_or(Role::is_well)
 }
 
 fn words(state: &State) -> (&'static str, Option<&str>) {

@@ -424,7 +424,7 @@ pub fn await_well(node: &TestNode, arguments: impl Words) {
         let items = shown["items"].as_array().into_iter().flatten();
         let ill: Vec<_> = items.filter(|item| item["state"] != "ok").collect();
         let run = shown["run"]["status"].as_str();
-        let has_ended = run.is_some_and(|it| it.starts_with("has ended"));
+        let has_ended = run.is_some_and(|it| it.starts_with("does not run"));
         if code == Some(0) || has_ended && ill.is_empty() {
             return;
         }

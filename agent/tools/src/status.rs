@@ -85,11 +85,7 @@ fn text(shown: &Shown, now: u64, width: usize, paint: Paint) -> String {
     }
     switch(&mut screen, status);
     if let Some(role) = node_role {
-        let text = match role.runs {
-            true => role.status.clone(),
-            false => "does not run: what it created stays, but nothing restores it".to_owned(),
-        };
-        screen.line("node role", role.runs && role.well, &text);
+        screen.line("node role", role.is_well(), role.said());
     }
     if let Some(error) = unread {
         screen.line(
