@@ -34,6 +34,9 @@ pub(super) fn report(events: &Events, node: &Arc<Handles>, call: &Call, error: &
 
 /// Reports why no ADD would be served, if that is so.
 async fn report_on_node(events: Events, node: Arc<Handles>) {
+    let Some(_look) = events.look() else {
+        return;
+    };
     let reasons = Health::check(&node).await.reasons();
     if reasons.is_empty() {
         return;

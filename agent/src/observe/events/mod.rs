@@ -15,7 +15,7 @@ use std::time::Duration;
 use k8s_openapi::jiff::Timestamp;
 use kube::Client;
 use podwire_apiserver::event::{self, Source, Warning, event_name};
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, SemaphorePermit, mpsc};
 use tokio::time::Instant;
 
 use super::{EventOutcome, Metrics};
@@ -37,6 +37,8 @@ pub struct Events {
     queue: mpsc::Sender<Warning>,
     metrics: Arc<Metrics>,
     node: Arc<str>,
+    /// One permit.
+    looks: Arc<Semaphore>,
 }
 
 impl Events {
@@ -56,7 +58,14 @@ impl Events {
             queue,
             metrics,
             node,
+            looks: Arc::new(Semaphore::new(1)),
         }
+    }
+
+    /// For whoever looks what is wrong with the node; None while somebody does: of many ADDs that
+    /// fail at once, one look is enough.
+    pub(crate) fn look(&self) -> Option<SemaphorePermit<'_>> {
+        self.looks.try_acquire().ok()
     }
 
     /// The node's name in Kubernetes.
