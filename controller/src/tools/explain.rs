@@ -206,6 +206,14 @@ fn pod_of<'a>(cluster: &'a Cluster, id: &ObjectName) -> Result<&'a Pod, ToolErro
     })
 }
 
+/// The pod with an address on the default network.
+fn pod_at(cluster: &Cluster, address: IpAddr) -> Option<(&ObjectName, &Pod)> {
+    cluster.pods.iter().find(|(_, pod)| {
+        let mut recorded = pod.networks.iter().flat_map(|it| &it.addresses);
+        recorded.any(|it| it.addr() == address)
+    })
+}
+
 impl Port {
     fn of(db: &Db, name: String) -> Self {
         let row = db.nb_named(Table::LogicalSwitchPort, &name).next();

@@ -7,7 +7,7 @@ use ipnet::IpNet;
 use podwire_cluster::service::Protocol;
 use serde::Serialize;
 
-use super::{Question, pod_of};
+use super::{Question, pod_at, pod_of};
 use crate::cluster::policy::Direction;
 use crate::cluster::{Cluster, Name, ObjectName, Pod};
 use crate::config::Config;
@@ -129,13 +129,7 @@ fn decided(
     let own = pod(id).map(candidate);
     let other = match target {
         Target::Pod(namespace, name) => pod(&(namespace.clone(), name.clone())).map(candidate),
-        Target::Address(address) => cluster
-            .pods
-            .iter()
-            .find(|(_, pod)| {
-                let recorded = pod.networks.iter().flat_map(|recorded| &recorded.addresses);
-                recorded.map(IpNet::addr).any(|it| it == *address)
-            })
+        Target::Address(address) => pod_at(cluster, *address)
             .map(|(id, pod)| policy::candidate(id, pod, &cluster.namespaces)),
     };
     let port = packet.tcp.map(|port| (Protocol::Tcp, port));

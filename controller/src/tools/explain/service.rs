@@ -3,11 +3,10 @@
 use std::fmt;
 use std::net::IpAddr;
 
-use ipnet::IpNet;
 use podwire_daemon::output::Format;
 use serde::Serialize;
 
-use super::state_of;
+use super::{pod_at, state_of};
 use crate::cluster::ObjectName;
 use crate::config::Config;
 use crate::diff::{IN_SYNC, Plan};
@@ -101,12 +100,7 @@ pub async fn explain_service(
     });
     let cluster = &state.cluster;
     let pod_of = |address: IpAddr| {
-        let has = |it: &IpNet| it.addr() == address;
-        let mut pods = cluster.pods.iter();
-        let ((namespace, name), _) = pods.find(|(_, pod)| {
-            let mut recorded = pod.networks.iter().flat_map(|it| &it.addresses);
-            recorded.any(has)
-        })?;
+        let ((namespace, name), _) = pod_at(cluster, address)?;
         Some(format!("{namespace}/{name}"))
     };
     let endpoints = cluster.slices.of(namespace, name).flat_map(|slice| {
