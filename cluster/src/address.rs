@@ -32,6 +32,17 @@ pub fn management(subnet: &IpNet) -> IpNet {
     nth(*subnet, 2)
 }
 
+/// Whether two networks have an address in common.
+pub fn overlap(one: &IpNet, other: &IpNet) -> bool {
+    one.contains(other) || other.contains(one)
+}
+
+/// The first bytes of a text's SHA-256: what nobody can choose.
+pub fn digest<const LENGTH: usize>(text: &str) -> [u8; LENGTH] {
+    let whole = ring::digest::digest(&ring::digest::SHA256, text.as_bytes());
+    whole.as_ref().first_chunk().copied().unwrap_or([0; LENGTH])
+}
+
 /// The MAC address of a pod's interface, a router's port or a node's management port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Mac([u8; 6]);
@@ -42,12 +53,7 @@ pub struct Mac([u8; 6]);
 pub fn mac(address: IpAddr) -> Mac {
     match address {
         IpAddr::V4(address) => Mac::derived(address.octets()),
-        IpAddr::V6(address) => {
-            let text = address.to_string();
-            let digest = ring::digest::digest(&ring::digest::SHA256, text.as_bytes());
-            let bytes = digest.as_ref();
-            Mac::derived([bytes[0], bytes[1], bytes[2], bytes[3]])
-        }
+        IpAddr::V6(address) => Mac::derived(digest(&address.to_string())),
     }
 }
 
@@ -59,9 +65,8 @@ impl Mac {
 
     /// A locally administered one for what this text names, which belongs to no IP address.
     pub fn local(text: &str) -> Self {
-        let digest = ring::digest::digest(&ring::digest::SHA256, text.as_bytes());
-        let bytes = digest.as_ref();
-        Self([0x02, bytes[0], bytes[1], bytes[2], bytes[3], bytes[4]])
+        let [a, b, c, d, e] = digest(text);
+        Self([0x02, a, b, c, d, e])
     }
 
     /// Its bytes, in the order of its text.

@@ -8,6 +8,7 @@ use std::time::Duration;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Args as _};
 use ipnet::IpNet;
+use podwire_cluster::address::overlap;
 use podwire_daemon::lockdown::{Calls, Capability, Privileges, Seccomp, is_anothers};
 use podwire_ovs::client::{ClientConfig, Remote, RemoteError, TlsKeys};
 use podwire_ovs::nb;
@@ -291,9 +292,8 @@ impl Config {
         let has_gateways = self.gateway_mode == GatewayMode::Shared;
         let joins = JOIN.into_iter().filter_map(|net| net.parse::<IpNet>().ok());
         for join in joins.filter(|_| has_gateways) {
-            let overlaps = |net: &IpNet| net.contains(&join.addr()) || join.contains(&net.addr());
             let mut nets = networks.iter().map(ClusterSubnet::network);
-            if let Some(one) = nets.find(overlaps) {
+            if let Some(one) = nets.find(|net| overlap(net, &join)) {
                 return Err(SettingError::Join { one, join });
             }
         }

@@ -26,6 +26,7 @@ use netlink_packet_route::link::LinkAttribute;
 use netlink_packet_route::route::{RouteAttribute, RouteProtocol};
 use netlink_sys::protocols::NETLINK_ROUTE;
 use netlink_sys::{AsyncSocket as _, AsyncSocketExt as _, SocketAddr, TokioSocket};
+use podwire_cluster::address::overlap;
 use podwire_netns::{attributes, messages};
 use podwire_ovs::client::{Client, Version};
 use rtnetlink::MulticastGroup;
@@ -39,7 +40,6 @@ use crate::PROTOCOL;
 use crate::actual::gateway;
 use crate::bus::Signals;
 use crate::items::{destination, is_to_door};
-use crate::overlap::overlap;
 
 /// What has happened since the last snapshot.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -8,6 +8,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::IpNet;
+use podwire_cluster::address::overlap;
 
 /// A network or an address that this machine needs.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -37,11 +38,6 @@ impl fmt::Display for InUse {
             By::Server(server) => write!(f, "{server} {}", self.net.addr()),
         }
     }
-}
-
-/// Whether the two have an address in common.
-pub fn overlap(one: &IpNet, other: &IpNet) -> bool {
-    one.contains(other) || other.contains(one)
 }
 
 /// What a network would take from this machine, as text; None if it takes nothing.

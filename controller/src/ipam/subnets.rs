@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::str::FromStr;
 
 use ipnet::{IpNet, Ipv4Net};
+use podwire_cluster::address::overlap;
 
 /// The minimum number of bits for the pods in a node's subnet: four addresses are not for pods.
 const SMALLEST: u8 = 3;
@@ -333,10 +334,6 @@ impl FromStr for ClusterSubnet {
         }
         Ok(Self { net, node_prefix })
     }
-}
-
-fn overlap(one: &IpNet, other: &IpNet) -> bool {
-    one.contains(other) || other.contains(one)
 }
 
 fn is_v4(net: &IpNet) -> bool {

@@ -11,12 +11,13 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 use podwire_cluster::address::nth;
+use podwire_cluster::address::overlap;
 
 use super::AGENT_FILE;
 use crate::LINKS;
 use crate::firewalld::RuleKind;
 use crate::items::{Actual, ENCAP_IP, Item};
-use crate::overlap::{By, InUse, not_for_pods, overlap, taken};
+use crate::overlap::{By, InUse, not_for_pods, taken};
 use crate::settings::{Mode, Peer, Settings, check_subnets};
 
 /// A setting that this machine can't have.

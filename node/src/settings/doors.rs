@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, HashSet};
 use std::net::IpAddr;
 
 use ipnet::IpNet;
+use podwire_cluster::address::overlap;
 use podwire_cluster::address::{Mac, mac, management};
 use podwire_cluster::annotations::{DOOR_MAC, HOST_ADDRESSES, NODE_SUBNETS};
 use podwire_cluster::networks::node_subnets;
 
 use super::{Door, Settings};
 use crate::cluster::ApiNode;
-use crate::overlap::overlap;
 
 /// What doors have already: no two of them the same.
 #[derive(Default)]

@@ -1,10 +1,11 @@
 //! The networks in the settings.
 
 use ipnet::IpNet;
+use podwire_cluster::address::overlap;
 use podwire_cluster::annotations::NODE_SUBNETS;
 
 use super::{Mode, Settings, SettingsError, bad};
-use crate::overlap::{not_for_pods, overlap};
+use crate::overlap::not_for_pods;
 
 impl Settings {
     /// The name of the setting with the node's subnets.

@@ -8,6 +8,7 @@ mod primary;
 use std::collections::{BTreeMap, BTreeSet};
 
 use ipnet::IpNet;
+use podwire_cluster::address::overlap;
 use podwire_ovs::nb::Table;
 use podwire_ovs::replica::Db;
 use tokio::time::Instant;
@@ -422,7 +423,6 @@ impl State {
 
     /// Why pods would not reach what they should by a network's subnets.
     fn unreachable(&self, shape: &Shape) -> Option<String> {
-        let overlaps = |one: &IpNet, other: &IpNet| one.contains(other) || other.contains(one);
         let of_pods = self.pods_networks();
         let join = JOIN.iter().filter_map(|it| it.parse::<IpNet>().ok());
         let taken = of_pods.iter().copied().map(|it| (it, "--cluster-subnets"));
@@ -432,7 +432,7 @@ impl State {
             own.map(|it| (IpNet::from(it), "the cluster IPs of services"))
         });
         for (net, of) in taken.chain(addresses) {
-            if let Some(own) = shape.subnets.iter().find(|it| overlaps(it, &net)) {
+            if let Some(own) = shape.subnets.iter().find(|it| overlap(it, &net)) {
                 return Some(format!(
                     "subnets of its spec.config: {own} overlaps with {net} ({of}): choose another"
                 ));

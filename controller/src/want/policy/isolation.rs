@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
 use podwire_cluster::Name;
+use podwire_cluster::address::digest;
 use podwire_cluster::service::Protocol;
 use podwire_ovs::nb::Table;
 
@@ -27,8 +28,7 @@ fn ids(network: &Network) -> Ids {
 /// The group's name. Whoever makes definitions chooses the network's, and must not get the name of
 /// another group by it.
 fn group(network: &Network) -> Name {
-    let hash = ring::digest::digest(&ring::digest::SHA256, network.name().as_bytes());
-    let bytes = hash.as_ref().first_chunk().copied().unwrap_or_default();
+    let bytes = digest(network.name());
     format!("udn_{:032x}", u128::from_be_bytes(bytes)).into()
 }
 

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
+use podwire_cluster::address::digest;
 use podwire_cluster::{Labels, Name, ObjectName, Place, Within};
 
 use super::matching::Family;
@@ -138,9 +139,7 @@ impl PeerSet {
     /// Its part of the key of its rows, and of their names: 64 bits of a hash that nobody can
     /// choose, because two tenants' sets with one name would be one set.
     pub fn id(&self) -> Name {
-        let text = format!("{self:?}");
-        let hash = ring::digest::digest(&ring::digest::SHA256, text.as_bytes());
-        let bytes = hash.as_ref().first_chunk().copied().unwrap_or_default();
+        let bytes = digest(&format!("{self:?}"));
         u64::from_be_bytes(bytes).to_string().into()
     }
 
