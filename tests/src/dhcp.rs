@@ -1,6 +1,5 @@
 //! DHCP servers.
 
-use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -8,7 +7,7 @@ use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
 use crate::failure::OrFail;
-use crate::node::{DAEMON_LIMIT, TestNode};
+use crate::node::{DAEMON_LIMIT, TestNode, run_in};
 use crate::place::Place;
 use crate::process::Daemon;
 use crate::watch::await_log;
@@ -139,11 +138,27 @@ impl Dhcp {
     }
 }
 
+/// Has a server in a place hear only what is for every server, or all again. One with raw sockets,
+/// such as Kea, hears all.
+#[track_caller]
+pub(crate) fn hear_only_broadcasts(place: &Place, so: bool) {
+    let lines: &[&str] = match so {
+        true => &[
+            "add table ip deaf",
+            "add chain ip deaf in { type filter hook input priority 0 ; }",
+            "add rule ip deaf in ip daddr != 255.255.255.255 udp dport 67 drop",
+        ],
+        false => &["delete table ip deaf"],
+    };
+    for line in lines {
+        run_in(place, "nft", *line).or_fail();
+    }
+}
+
 /// A program in a place's network, with the files of whoever starts it.
 fn inside(place: &Place, program: &str) -> Command {
     let mut command = Command::new("nsenter");
-    let network = place.network().as_raw_fd();
-    command.arg(format!("--net=/proc/{}/fd/{network}", std::process::id()));
+    command.arg(format!("--net={}", place.network_path()));
     command.arg(program);
     command
 }

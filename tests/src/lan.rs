@@ -1,8 +1,8 @@
 //! The network around a machine, with all that a machine has to reach.
 
 use std::net::IpAddr;
-use std::os::fd::AsRawFd;
 
+use crate::dhcp;
 pub use crate::dhcp::Dhcp;
 use crate::failure::OrFail;
 use crate::machine::Machine;
@@ -72,11 +72,7 @@ impl Lan {
     pub fn around(machine: &Machine) -> Self {
         let node = machine.node();
         let place = node.place().with_new_network();
-        let namespace = format!(
-            "/proc/{}/fd/{}",
-            std::process::id(),
-            place.network().as_raw_fd()
-        );
+        let namespace = place.network_path();
         let here = |line: &str| drop(node.run("ip", line));
         let there = |line: &str| drop(run_in(&place, "ip", line).or_fail());
         here("link del eth0");
@@ -156,19 +152,7 @@ impl Lan {
         }
         let networkd = Manager::networkd(node, &[("10-eth0.network", own)]).or_fail();
         Self::await_renewed(machine, "eth0");
-        Self::await_configured(machine);
         networkd
-    }
-
-    /// Waits until systemd-networkd, if it configures the machine's NIC, has done all of it: routes
-    /// come before its last question of a DHCP server is answered.
-    #[track_caller]
-    pub fn await_configured(machine: &Machine) {
-        let index = machine.node().run("cat", "/sys/class/net/eth0/ifindex");
-        let state = format!("/run/systemd/netif/links/{}", index.trim());
-        if machine.node().path(&state).exists() {
-            machine.await_file(&state, |text| text.contains("ADMIN_STATE=configured\n"));
-        }
     }
 
     /// Has NetworkManager configure the machine's NIC by a profile with these settings, which is
@@ -228,16 +212,7 @@ impl Lan {
     /// Has the DHCP server hear only what is for every server, or all again.
     #[track_caller]
     pub fn hear_only_broadcasts(&self, so: bool) {
-        let rule = "add rule ip deaf in ip daddr != 255.255.255.255 udp dport 67 drop";
-        let chain = "add chain ip deaf in { type filter hook input priority 0 ; }";
-        match so {
-            true => {
-                for line in ["add table ip deaf", chain, rule] {
-                    run_in(&self.0, "nft", line).or_fail();
-                }
-            }
-            false => drop(run_in(&self.0, "nft", "delete table ip deaf").or_fail()),
-        }
+        dhcp::hear_only_broadcasts(&self.0, so);
     }
 
     /// Answers one question for its MAC address, and no other one.

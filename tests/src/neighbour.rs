@@ -1,7 +1,6 @@
 //! A machine beside a node: from where its ports are reached as from outside.
 
 use std::net::{IpAddr, Ipv4Addr};
-use std::os::fd::AsRawFd;
 
 use crate::TestNode;
 use crate::failure::{OrFail, Step};
@@ -29,11 +28,7 @@ impl<'node> Neighbour<'node> {
             .step(|| "set ip_forward")
             .or_fail();
         let place = node.place().with_new_network();
-        let namespace = format!(
-            "/proc/{}/fd/{}",
-            std::process::id(),
-            place.network().as_raw_fd()
-        );
+        let namespace = place.network_path();
         let ip = |place: &Place, line: &str| run_in(place, "ip", line);
         let link = format!("link add {LINK} type veth peer name eth0 netns {namespace}");
         ip(node.place(), &link).or_fail();

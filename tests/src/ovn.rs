@@ -16,7 +16,6 @@ mod tracer;
 mod wired;
 
 use std::ops::Deref;
-use std::os::fd::AsRawFd;
 use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 
@@ -318,11 +317,7 @@ impl Central {
     #[track_caller]
     fn plug(&self, node: &OvnNode) {
         let port = format!("to-{}", node.name);
-        let target = format!(
-            "/proc/{}/fd/{}",
-            std::process::id(),
-            node.place().network().as_raw_fd()
-        );
+        let target = node.place().network_path();
         let far = node.router.as_ref().unwrap_or(self.machine.place());
         let run = |arguments: &str| run_in(far, "ip", arguments);
         run(&format!(

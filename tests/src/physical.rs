@@ -1,11 +1,9 @@
 //! A physical network beside a bridge of a node, with hosts on it.
 
-use std::os::fd::AsRawFd;
-
 use serde_json::{Value, json};
 
 use crate::datapath;
-use crate::dhcp::Dhcp;
+use crate::dhcp::{self, Dhcp};
 use crate::failure::OrFail;
 use crate::node::{TestNode, run_in};
 use crate::place::Place;
@@ -85,21 +83,10 @@ impl<'node> Outside<'node> {
         left.assert_none();
     }
 
-    /// Has the host hear of DHCP only what is for every server, or all again. A server with raw
-    /// sockets, such as Kea, hears all.
+    /// Has the host hear of DHCP only what is for every server, or all again.
     #[track_caller]
     pub fn hear_only_broadcasts(&self, so: bool) {
-        let lines: &[&str] = match so {
-            true => &[
-                "add table ip deaf",
-                "add chain ip deaf in { type filter hook input priority 0 ; }",
-                "add rule ip deaf in ip daddr != 255.255.255.255 udp dport 67 drop",
-            ],
-            false => &["delete table ip deaf"],
-        };
-        for line in lines {
-            run_in(&self.place, "nft", *line).or_fail();
-        }
+        dhcp::hear_only_broadcasts(&self.place, so);
     }
 }
 
@@ -107,8 +94,7 @@ impl<'node> Outside<'node> {
 #[track_caller]
 fn host(node: &TestNode, link: &str, address: &str) -> Place {
     let place = node.place().with_new_network();
-    let network = place.network().as_raw_fd();
-    let namespace = format!("/proc/{}/fd/{network}", std::process::id());
+    let namespace = place.network_path();
     let peer = format!("type veth peer name eth0 netns {namespace}");
     node.run("ip", format!("link add {link} {peer}"));
     node.run("ip", format!("link set {link} up"));

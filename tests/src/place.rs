@@ -6,6 +6,7 @@
 //! that forked the child ends (prctl(2)), and a daemon has to outlive the test's short-lived ones.
 
 use std::fs::File;
+use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
@@ -88,6 +89,12 @@ impl Place {
     /// The descriptor of the network namespace.
     pub fn network(&self) -> &File {
         &self.network
+    }
+
+    /// The path of the network namespace, for as long as this process has it.
+    pub fn network_path(&self) -> String {
+        let descriptor = self.network.as_raw_fd();
+        format!("/proc/{}/fd/{descriptor}", std::process::id())
     }
 
     /// The network namespace's inode number, as `readlink /proc/PID/ns/net` shows it. The kernel

@@ -1,7 +1,5 @@
 //! Nodes that `podwire node run` makes a part of the network, and what a controller does for them.
 
-use std::os::fd::AsRawFd;
-
 use serde_json::{Value, json};
 
 use super::{CENTRAL_ADDRESS, Central, OvnNode};
@@ -99,11 +97,7 @@ impl Central {
     #[track_caller]
     pub fn router(&self) -> Router {
         let place = self.machine().place().with_new_network();
-        let target = format!(
-            "/proc/{}/fd/{}",
-            std::process::id(),
-            place.network().as_raw_fd()
-        );
+        let target = place.network_path();
         let central = |arguments: &str| self.machine().run("ip", arguments);
         central(&format!(
             "link add to-router type veth peer name outside netns {target}"

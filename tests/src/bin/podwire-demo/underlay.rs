@@ -2,7 +2,6 @@
 //! makes a bridge of the NIC, pods on it are in VLAN 100 of the physical network and have addresses
 //! of its DHCP server, and a host outside talks to them.
 
-use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 
 use podwire_tests::dhcp::Dhcp;
@@ -223,8 +222,7 @@ fn picture(web: &str, db: &str) -> String {
 
 /// A cable from a new NIC of a place to a new port of the switch.
 fn plug(place: &Place, nic: &str, switch: &TestNode, port: &str) -> Result<(), Failure> {
-    let network = switch.place().network().as_raw_fd();
-    let switch_s = format!("/proc/{}/fd/{network}", std::process::id());
+    let switch_s = switch.place().network_path();
     let peer = format!("type veth peer name {port} netns {switch_s}");
     run_in(place, "ip", format!("link add {nic} {peer}"))?;
     // The switch's packets have no checksums that hardware would add.
