@@ -263,7 +263,7 @@ impl Verb {
             Self::Show(ShowArgs { wanted, output }) => {
                 let (goal, _, places) = wanted.goal(surroundings).await?;
                 let (snapshot, journal) = snapshot(&goal, &places).await?;
-                let run = role(&places.directory).map_err(Failure::Record)?;
+                let run = role(&places.directory).await.map_err(Failure::Record)?;
                 let kept = record::read(&places.directory);
                 let (undos, run) = (journal.undos(), run.as_ref());
                 let answer = show::json(&snapshot, undos, &kept, run);

@@ -17,6 +17,7 @@ use tokio::net::UnixStream;
 use tokio::task::JoinSet;
 
 use super::{Failure, Surroundings, Wanted, ended, hold};
+use crate::alive;
 use crate::privileges::privileges;
 use crate::reconcile::Reconciler;
 use crate::record::Record;
@@ -122,6 +123,13 @@ impl RunArgs {
         };
         let mut stop = pin!(stop);
         let journal = hold(&places, self.standby, stop.as_mut()).await?;
+        let directory = places.directory.clone();
+        pages.spawn(async move {
+            let served = alive::serve(&directory).await;
+            served.inspect_err(
+                |error| tracing::warn!(%error, "nobody can ask whether the role works"),
+            )
+        });
         let reconciler = Reconciler::with_journal(goal, &places, journal).await?;
         run::run(reconciler, record, watch, surroundings, stop).await?;
         Ok(ExitCode::SUCCESS)
