@@ -16,7 +16,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 use tokio::task::JoinSet;
 
-use super::{Failure, Surroundings, Wanted, ended, hold};
+use super::{Failure, Surroundings, Wanted, ended, hold, say};
 use crate::alive;
 use crate::privileges::privileges;
 use crate::reconcile::Reconciler;
@@ -122,7 +122,8 @@ impl RunArgs {
             _ => None,
         };
         let mut stop = pin!(stop);
-        let journal = hold(&places, self.standby, stop.as_mut()).await?;
+        let tell = |text| say(&format!("{text}\n"));
+        let journal = hold(&places, self.standby, tell, stop.as_mut()).await?;
         let directory = places.directory.clone();
         pages.spawn(async move {
             let served = alive::serve(&directory).await;
