@@ -80,6 +80,8 @@ api! {
     NodeCondition {
         r#type: String,
         status: String,
+        reason: String,
+        message: String,
     }
 
     Pod {

@@ -6,6 +6,7 @@ pub mod address;
 pub mod annotations;
 pub mod api;
 pub mod claims;
+pub mod condition;
 pub mod gateway;
 pub mod networks;
 pub mod resources;

@@ -144,6 +144,9 @@ pub enum NetworkVerb {
         /// What it is.
         #[command(flatten)]
         shape: ShapeArgs,
+        /// The format.
+        #[command(flatten)]
+        format: OutputArgs,
     },
     /// Change a definition; refused, with the pods' names, for what can't change under pods
     Update {
@@ -152,11 +155,17 @@ pub enum NetworkVerb {
         /// What changes.
         #[command(flatten)]
         shape: ShapeArgs,
+        /// The format.
+        #[command(flatten)]
+        format: OutputArgs,
     },
     /// Remove a definition; refused, with their names, while pods ask for it
     Delete {
         /// The definition: NAMESPACE/NAME; with --nb, the network
         definition: String,
+        /// The format.
+        #[command(flatten)]
+        format: OutputArgs,
     },
     /// Print definitions of networks of other controllers, for kubectl apply: onapNetwork, and
     /// OVN4NFV's Network and ProviderNetwork. Refused with the field that a definition can't have

@@ -16,6 +16,7 @@ use podwire_cluster::annotations::{
     NODE_SUBNETS, POD_NETWORKS, TO_HOST,
 };
 use podwire_cluster::api;
+use podwire_cluster::condition::{NETWORK_UNAVAILABLE, is_of_node_role};
 use podwire_cluster::gateway::{Gateway, GatewayError};
 use podwire_cluster::networks::{self, OtherNetworks};
 use podwire_cluster::service::{Service, Slice};
@@ -58,7 +59,7 @@ pub struct Node {
     pub answers_host: bool,
     /// All addresses of its host, if it has published them.
     pub host_addresses: Vec<IpAddr>,
-    /// Whether the condition NetworkUnavailable is `False`.
+    /// Whether the condition NetworkUnavailable is `False`, or the node role's, which knows better.
     pub network_available: bool,
 }
 
@@ -218,7 +219,8 @@ impl From<&api::Node> for Node {
                 .unwrap_or_default(),
             answers_host: annotation(ANSWERS).as_deref() == Some(TO_HOST),
             network_available: node.status.conditions.iter().any(|condition| {
-                condition.r#type == "NetworkUnavailable" && condition.status == "False"
+                condition.r#type == NETWORK_UNAVAILABLE
+                    && (condition.status == "False" || is_of_node_role(&condition.reason))
             }),
         }
     }

@@ -16,13 +16,14 @@ mod files;
 mod sign;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write as _;
+use std::fmt;
 use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use jiff::Timestamp;
+use podwire_daemon::output::OutputArgs;
 use podwire_ovs::certificate::{Certificate, CertificateError};
 use podwire_ovs::client::TlsKeys;
 
@@ -49,6 +50,35 @@ pub struct KeysArgs {
     /// Renew all certificates
     #[arg(long)]
     pub renew: bool,
+    /// The format.
+    #[command(flatten)]
+    pub format: OutputArgs,
+}
+
+/// A key with its certificate, and what was done with it.
+#[derive(Debug, serde::Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Made {
+    /// Below the directory of the keys.
+    place: String,
+    /// `made`, `kept`, or `renewed` with the reason.
+    done: String,
+    subject: String,
+    /// Until when it is valid (RFC 3339).
+    not_after: String,
+}
+
+/// For people.
+impl fmt::Display for Made {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            place,
+            done,
+            subject,
+            not_after,
+        } = self;
+        writeln!(f, "{place}: {done}: {subject}, valid to {not_after}")
+    }
 }
 
 /// A machine in a certificate.
@@ -172,16 +202,16 @@ struct Wanted {
     purpose: Purpose,
 }
 
-/// Makes what is missing, renews what ends soon, and returns what it has done, as text.
+/// Makes what is missing, renews what ends soon, and returns what it has done.
 ///
 /// # Errors
 /// See [`KeysError`].
-pub fn make(args: &KeysArgs) -> Result<String, KeysError> {
+pub fn make(args: &KeysArgs) -> Result<Vec<Made>, KeysError> {
     let directory = &args.directory;
     files::make_directory(directory)?;
     let _lock = files::lock(directory)?;
     let wanted = wanted(args)?;
-    let mut report = String::new();
+    let mut report = Vec::new();
     let mut authorities = Vec::new();
     for ca in [Ca::Controllers, Ca::Chassis] {
         let is_new = !wanted
@@ -189,12 +219,8 @@ pub fn make(args: &KeysArgs) -> Result<String, KeysError> {
             .any(|it| it.ca == ca && has_files(directory, it));
         let (authority, made) = Authority::open(&directory.join("ca"), ca, is_new)?;
         if made {
-            line(
-                &mut report,
-                "made",
-                &format!("ca/{}", ca.file()),
-                authority.certificate(),
-            );
+            let place = format!("ca/{}", ca.file());
+            report.push(Made::of(place, "made".to_owned(), authority.certificate()));
         }
         authorities.push((ca, authority));
     }
@@ -209,22 +235,20 @@ pub fn make(args: &KeysArgs) -> Result<String, KeysError> {
                 (reason, certificate)
             }
         };
-        line(
-            &mut report,
-            &verb,
-            &it.place.display().to_string(),
-            &certificate,
-        );
+        report.push(Made::of(it.place.display().to_string(), verb, &certificate));
     }
     Ok(report)
 }
 
-fn line(report: &mut String, verb: &str, place: &str, certificate: &Certificate) {
-    let Certificate {
-        subject, not_after, ..
-    } = certificate;
-    // Writing to a String can't fail.
-    let _ = writeln!(report, "{place}: {verb}: {subject}, valid to {not_after}");
+impl Made {
+    fn of(place: String, done: String, certificate: &Certificate) -> Self {
+        Self {
+            place,
+            done,
+            subject: certificate.subject.to_string(),
+            not_after: certificate.not_after.to_string(),
+        }
+    }
 }
 
 /// All keys that there should be.

@@ -95,7 +95,11 @@ async fn answer(arguments: Arguments) -> ExitCode {
             return Exit::Usage.into();
         }
         Some(Command::Keys(wanted)) => match keys::make(&wanted) {
-            Ok(text) => Ok((text, true)),
+            Ok(made) => {
+                let format = wanted.format.output;
+                let text = format.encode(&made, || made.iter().map(ToString::to_string).collect());
+                text.map(|text| (text, true)).map_err(ToolError::Format)
+            }
             Err(error) => return failed(&error),
         },
     };
@@ -113,7 +117,6 @@ async fn answer(arguments: Arguments) -> ExitCode {
 
 async fn network(config: &Config, verb: NetworkVerb) -> Result<(String, bool), ToolError> {
     use tools::network::{create, delete, import, networks, update};
-    let done = |text| (text, true);
     let named = |text: &str| {
         let named = object_name(text);
         named.map_err(|problem| ToolError::Mistake(format!("{text}: {problem}")))
@@ -128,23 +131,33 @@ async fn network(config: &Config, verb: NetworkVerb) -> Result<(String, bool), T
             topology,
             network,
             shape,
+            format,
         } => {
             let definition = named(&definition)?;
             let made = create(config, &definition, network.as_deref(), topology, &shape);
-            made.await.map(done)
+            made.await?.encoded(format.output)
         }
-        NetworkVerb::Update { definition, shape } => {
-            update(config, &named(&definition)?, &shape).await.map(done)
+        NetworkVerb::Update {
+            definition,
+            shape,
+            format,
+        } => {
+            let done = update(config, &named(&definition)?, &shape).await?;
+            done.encoded(format.output)
         }
-        NetworkVerb::Delete { definition } => delete(config, &named(&definition)?).await.map(done),
-        NetworkVerb::Import { files, namespace } => import(&files, &namespace).map(done),
+        NetworkVerb::Delete { definition, format } => {
+            let done = delete(config, &named(&definition)?).await?;
+            done.encoded(format.output)
+        }
+        NetworkVerb::Import { files, namespace } => {
+            import(&files, &namespace).map(|text| (text, true))
+        }
     }
 }
 
 /// The same without a cluster.
 async fn network_alone(config: &Config, verb: NetworkVerb) -> Result<(String, bool), ToolError> {
     use tools::network::nb::{create, delete, networks, update};
-    let done = |text| (text, true);
     let of_cluster = |what: &str| Err(ToolError::Mistake(format!("{what}: leave out --nb")));
     match verb {
         NetworkVerb::List(format) => networks(config, None, format.output).await,
@@ -158,14 +171,23 @@ async fn network_alone(config: &Config, verb: NetworkVerb) -> Result<(String, bo
             definition,
             topology,
             shape,
+            format,
             ..
-        } => create(config, &definition, topology, &shape)
-            .await
-            .map(done),
-        NetworkVerb::Update { definition, shape } => {
-            update(config, &definition, &shape).await.map(done)
+        } => {
+            let done = create(config, &definition, topology, &shape).await?;
+            done.encoded(format.output)
         }
-        NetworkVerb::Delete { definition } => delete(config, &definition).await.map(done),
+        NetworkVerb::Update {
+            definition,
+            shape,
+            format,
+        } => {
+            let done = update(config, &definition, &shape).await?;
+            done.encoded(format.output)
+        }
+        NetworkVerb::Delete { definition, format } => {
+            delete(config, &definition).await?.encoded(format.output)
+        }
         NetworkVerb::Import { .. } => of_cluster("import prints definitions"),
     }
 }

@@ -11,6 +11,7 @@ use kube::api::{ObjectMeta, Patch};
 use podwire_apiserver::event::{Source, Warning, warn};
 use podwire_apiserver::{create_at, delete_at, patch_at, patch_status, patch_status_at};
 use podwire_cluster::annotations::{ANSWERS, NODE_SUBNETS, POD_NETWORKS, TO_HOST};
+use podwire_cluster::condition::NETWORK_UNAVAILABLE;
 use serde_json::{Value, json};
 use smol_str::SmolStr;
 use tokio::task::JoinSet;
@@ -274,7 +275,7 @@ async fn send(client: &Client, key: &Key, write: &Write) -> Result<u64, WriteErr
         }
         (Of::Node, Write::NetworkAvailable) => {
             let condition = json!({ "status": { "conditions": [{
-                "type": "NetworkUnavailable",
+                "type": NETWORK_UNAVAILABLE,
                 "status": "False",
                 "reason": "PodwireSubnet",
                 "message": "podwire-controller has given the node its subnet and its logical \

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::jiff::Timestamp;
 use kube::api::{ObjectMeta, Patch};
 use kube::{Api, Client, ResourceExt as _};
 use podwire_apiserver::{is_too_late, patch_status, with_causes};
@@ -13,6 +14,7 @@ use podwire_cluster::annotations::{
     DOOR_MAC, ENCAP_IPS, GATEWAY, HOST_ADDRESSES, HOST_CIDRS, MANAGEMENT_MAC, MANAGEMENT_MACS,
     NODE_CHASSIS, PRIMARY_ADDRESS,
 };
+use podwire_cluster::condition::{NETWORK_UNAVAILABLE, is_of_node_role};
 use podwire_cluster::gateway::{self, Gateway};
 use podwire_cluster::networks;
 use podwire_cluster::resources::{QUANTITY, of_network};
@@ -20,7 +22,7 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use crate::LINK;
-use crate::cluster::{ApiNode, Resources, own};
+use crate::cluster::{ApiNode, Condition, Resources, own};
 use crate::items::{ENCAP_IP, Item};
 use crate::snapshot::Snapshot;
 
@@ -247,6 +249,44 @@ fn patch(
     async move { patch_status::<Node>(client, None, name, &patch).await }
 }
 
+/// Says by the Node's condition NetworkUnavailable whether pods have a network there. A strategic
+/// patch leaves other conditions, and the fields of this one that it does not name.
+///
+/// # Errors
+/// The API server's, or none came in time, in words.
+pub(crate) async fn tell(
+    client: Client,
+    name: String,
+    node: ApiNode,
+    wanted: Condition,
+) -> Result<(), String> {
+    let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+    let mut condition = json!({
+        "type": NETWORK_UNAVAILABLE,
+        "status": wanted.status,
+        "reason": wanted.reason,
+        "message": wanted.message,
+        "lastHeartbeatTime": now,
+    });
+    if node
+        .condition
+        .is_none_or(|seen| seen.status != wanted.status)
+    {
+        condition["lastTransitionTime"] = now.into();
+    }
+    let mut change = json!({ "status": { "conditions": [condition] } });
+    if !node.uid.is_empty() {
+        change["metadata"] = json!({ "uid": node.uid });
+    }
+    let patch = Patch::Strategic(change);
+    let written = patch_status::<Node>(&client, None, &name, &patch);
+    in_time(written.map(|written| match written {
+        Err(error) if is_too_late(&error) => Ok(()),
+        written => written.map(drop),
+    }))
+    .await
+}
+
 /// Whether another has written since the version that the write names.
 fn is_conflict(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 409)
@@ -260,8 +300,8 @@ async fn in_time<T>(answer: impl Future<Output = kube::Result<T>>) -> Result<T, 
     }
 }
 
-/// Removes podwire's annotations, its entries beside those of others, and its resources; returns
-/// the number of annotations and that of resources.
+/// Removes podwire's annotations, its entries beside those of others, its resources, and the
+/// condition, if it is the node role's; returns the number of annotations and that of resources.
 ///
 /// # Errors
 /// The API server's, or none came in time, in words.
@@ -274,6 +314,16 @@ pub(crate) async fn withdraw(client: &Client, name: &str) -> Result<(usize, usiz
             };
             let gone = withdrawn(node.annotations());
             let status = node.status.unwrap_or_default();
+            let mut conditions = status.conditions.iter().flatten();
+            let is_told = conditions.any(|it| {
+                let reason = it.reason.as_deref().unwrap_or_default();
+                it.type_ == NETWORK_UNAVAILABLE && is_of_node_role(reason)
+            });
+            if is_told {
+                let gone = json!({ "type": NETWORK_UNAVAILABLE, "$patch": "delete" });
+                let patch = Patch::Strategic(json!({ "status": { "conditions": [gone] } }));
+                patch_status::<Node>(client, None, name, &patch).await?;
+            }
             let seen = [status.capacity, status.allocatable].map(|all| {
                 let all = all.unwrap_or_default().into_iter();
                 own(&all.map(|(name, quantity)| (name, quantity.0)).collect())

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
+use podwire_apiserver::brief;
+use podwire_cluster::condition::{IN_SYNC, NETWORK_UNAVAILABLE, NOT_IN_SYNC};
 use podwire_cluster::resources::PREFIX;
 use podwire_cluster::service::{Service, Slice, parsed};
 use podwire_cluster::{Name, ObjectName, Slices, api};
@@ -20,6 +22,30 @@ pub(crate) struct ApiNode {
     pub(crate) addresses: Vec<IpAddr>,
     /// Its capacity and its allocatable, of podwire's resources.
     pub(crate) resources: [Resources; 2],
+    pub(crate) condition: Option<Condition>,
+}
+
+/// What a Node's condition NetworkUnavailable says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Condition {
+    pub(crate) status: String,
+    pub(crate) reason: String,
+    pub(crate) message: String,
+}
+
+impl Condition {
+    /// That a node has its network, or has it not; `problem` is empty if every item is as planned.
+    pub(crate) fn of(has_network: bool, problem: &str) -> Self {
+        let (reason, message) = match problem {
+            "" => (IN_SYNC, "every item of podwire node run is as planned"),
+            problem => (NOT_IN_SYNC, problem),
+        };
+        Self {
+            status: if has_network { "False" } else { "True" }.to_owned(),
+            reason: reason.to_owned(),
+            message: brief(&message),
+        }
+    }
 }
 
 /// Quantities of extended resources, by name.
@@ -121,6 +147,16 @@ impl From<&api::Node> for ApiNode {
             pod_cidrs: parsed(node.spec.all_pod_cidrs()),
             addresses: parsed(node.status.internal_ips()),
             resources: [own(&node.status.capacity), own(&node.status.allocatable)],
+            condition: node
+                .status
+                .conditions
+                .iter()
+                .find(|it| it.r#type == NETWORK_UNAVAILABLE)
+                .map(|seen| Condition {
+                    status: seen.status.clone(),
+                    reason: seen.reason.clone(),
+                    message: seen.message.clone(),
+                }),
         }
     }
 }

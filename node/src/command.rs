@@ -1,6 +1,7 @@
 //! The command line of `podwire node`.
 
 mod cleanup;
+mod done;
 mod run;
 mod uplink;
 
@@ -20,6 +21,7 @@ use podwire_daemon::{Manager, process};
 use tokio::time::{Instant, timeout_at};
 
 use cleanup::CleanupArgs;
+use done::Done;
 use run::RunArgs;
 use uplink::{GuardArgs, UplinkArgs};
 
@@ -91,6 +93,8 @@ struct InitArgs {
     /// such as 2m, or it is undone [default: init confirms what it has verified]
     #[arg(long, value_name = "TIME")]
     confirm_within: Option<String>,
+    #[command(flatten)]
+    output: OutputArgs,
 }
 
 #[derive(Debug, Args)]
@@ -263,7 +267,7 @@ impl Verb {
             Self::Show(ShowArgs { wanted, output }) => {
                 let (goal, _, places) = wanted.goal(surroundings).await?;
                 let (snapshot, journal) = snapshot(&goal, &places).await?;
-                let run = role(&places.directory).map_err(Failure::Record)?;
+                let run = role(&places.directory).await.map_err(Failure::Record)?;
                 let kept = record::read(&places.directory);
                 let (undos, run) = (journal.undos(), run.as_ref());
                 let answer = show::json(&snapshot, undos, &kept, run);
@@ -286,27 +290,31 @@ impl InitArgs {
     async fn run(self, surroundings: &Surroundings<'_>) -> Result<ExitCode, Failure> {
         let within = self.confirm_within.as_deref().map(uplink::within);
         let within = within.transpose()?;
+        let mut answer = Done::new(self.output);
         let (goal, api, places) = self.wanted.moving().goal(surroundings).await?;
         if let Some(nic) = undo_unguarded(&places).await? {
-            eprintln!("podwire node: note: an unfinished move of {nic} was undone first");
+            answer.warn(format!(
+                "note: an unfinished move of {nic} was undone first"
+            ));
         }
         let profile = goal.settings.as_ref().map(|it| it.profile);
         if profile == Some(Profile::Bridged)
             && let Err(error) = networkd::settled().await
         {
-            eprintln!("podwire node: note: {error}");
+            answer.warn(format!("note: {error}"));
         }
         let mut reconciler = Reconciler::open(goal, &places).await?;
         reconciler.set_moving(uplink::moving(&places, within, api.clone()))?;
         for warning in reconciler.preflight(api.as_ref()).await? {
-            eprintln!("podwire node: note: {warning}");
+            answer.warn(format!("note: {warning}"));
         }
         let done = reconciler.init().await?;
-        let code = report(&done, &reconciler)?;
+        answer.steps(&done, &reconciler)?;
         if let Some(text) = uplink::awaited(&places)? {
-            say(&text)?;
+            answer.say(text)?;
         }
-        Ok(code)
+        answer.end()?;
+        Ok(ExitCode::SUCCESS)
     }
 }
 
@@ -325,15 +333,17 @@ fn ended() -> Result<impl Future<Output = ()>, Failure> {
     process::asked_to_end().map_err(Failure::Signals)
 }
 
-/// Locks the journal; `stop` ends a process that waits for it.
+/// Locks the journal; `stop` ends a process that waits for it, after `tell` was told so.
 async fn hold(
     places: &Places,
     waits: bool,
+    tell: impl FnOnce(String) -> std::io::Result<()>,
     stop: Pin<&mut impl Future<Output = ()>>,
 ) -> Result<Journal, Failure> {
     match Journal::hold(&places.directory) {
         Err(JournalError::Held(_)) if waits => {
-            say("waiting for the end of the `podwire node` that keeps this machine\n")?;
+            let waits = "waiting for the end of the `podwire node` that keeps this machine";
+            tell(waits.to_owned())?;
         }
         held => return Ok(held.map_err(NodeError::from)?),
     }
@@ -345,28 +355,4 @@ async fn hold(
         () = stop => std::process::exit(0),
     };
     Ok(journal.map_err(NodeError::from)?)
-}
-
-/// What was done, step by step, and how often the machine was changed.
-fn report(done: &[crate::diff::Step], reconciler: &Reconciler) -> Result<ExitCode, Failure> {
-    let counts = reconciler.counts();
-    let mut text: String = done.iter().map(|step| show::done(step) + "\n").collect();
-    text += &format!(
-        "{} steps: {} changes by netlink and nft, {} transactions of Open vSwitch's database, {} \
-         files written{}{}\n",
-        done.len(),
-        counts.netlink,
-        counts.ovsdb,
-        counts.files,
-        match counts.openflow {
-            0 => String::new(),
-            bundles => format!(", {bundles} bundles of OpenFlow"),
-        },
-        match counts.dbus {
-            0 => String::new(),
-            calls => format!(", {calls} calls of firewalld"),
-        }
-    );
-    say(&text)?;
-    Ok(ExitCode::SUCCESS)
 }

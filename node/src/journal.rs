@@ -16,6 +16,7 @@ use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 use tracing::warn;
 
+use crate::alive::SOCKET;
 use crate::files;
 use crate::firewall;
 use crate::items::Undo;
@@ -257,6 +258,7 @@ impl Drop for Journal {
             return;
         }
         Moved::tidy(&self.directory);
+        let _ = fs::remove_file(self.directory.join(SOCKET));
         // It may contain the agent's files.
         let parent = self.directory.parent();
         for directory in std::iter::once(&*self.directory).chain(parent) {

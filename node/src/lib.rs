@@ -13,7 +13,8 @@
 //! what was restored. `overlap` compares networks with what the machine needs for itself, among it
 //! `servers`. `cluster` follows the Kubernetes API, `services` makes its services reachable on the
 //! host, and `announce` publishes the node to
-//! the control plane. `role` reports its state to the agent's tools. `moved` is the record of a NIC
+//! the control plane. `role` reports its state to the agent's tools, and `alive` whether it works.
+//! `moved` is the record of a NIC
 //! that is moved into the gateway bridge, `guard` the process that moves it back, and `reach` asks
 //! whether the gateways answer; `networkd` and `network_manager` have these programs configure the
 //! bridge instead of the NIC, and `manager` finds which. `preflight` checks what no item shows.
@@ -23,6 +24,7 @@
 #![forbid(unsafe_code)]
 
 mod actual;
+mod alive;
 mod announce;
 mod apply;
 mod bus;

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::time::Duration;
 
+use podwire_ovs::client::State as Connection;
 use tokio::time::{Instant, timeout_at};
 use tracing::warn;
 
@@ -205,6 +206,18 @@ impl Reconciler {
     /// Whether nothing was created in the kernel since the machine was booted.
     pub(crate) fn is_untouched(&self) -> bool {
         self.machine.journal.undos().is_empty()
+    }
+
+    /// Why what is in Open vSwitch's database is not seen now; what is known of it is older.
+    pub(crate) fn unseen(&self) -> Option<String> {
+        let why = match self.connections.client.state() {
+            Connection::Synced => return None,
+            Connection::Connected => ": it has not sent its rows yet".to_owned(),
+            Connection::Disconnected { last_error, .. } => {
+                last_error.map_or_else(String::new, |error| format!(": {error}"))
+            }
+        };
+        Some(format!("Open vSwitch's database does not answer{why}"))
     }
 
     /// The settings in effect.

@@ -1,6 +1,7 @@
 //! The role's state on this machine, for the agent's tools: the part of `podwire node show` that
 //! needs no settings.
 
+use std::borrow::Cow;
 use std::fs::{self, File};
 use std::io;
 use std::path::Path;
@@ -9,6 +10,7 @@ use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 use serde::Serialize;
 
+use crate::alive::{self, PATIENCE};
 use crate::journal::Journal;
 use crate::moved::Moved;
 use crate::record::{self, Restored, RunState, STATE};
@@ -20,8 +22,10 @@ pub const DIRECTORY: &str = "node";
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Role {
-    /// Whether it runs.
+    /// Whether its process is there.
     pub runs: bool,
+    /// Whether its process is there and does not answer.
+    pub hangs: bool,
     /// Whether every item was as planned in its last report.
     pub well: bool,
     /// Its last status text.
@@ -40,14 +44,21 @@ pub struct Role {
 impl Role {
     /// Whether it runs, and keeps everything.
     pub fn is_well(&self) -> bool {
-        self.runs && self.well
+        self.runs && !self.hangs && self.well
     }
 
-    /// Its status, or that it does not run.
-    pub fn said(&self) -> &str {
-        match self.runs {
-            true => &self.status,
-            false => "does not run: what it created stays, but nothing restores it",
+    /// Its status, or that it does not run, or hangs.
+    pub fn said(&self) -> Cow<'_, str> {
+        match (self.runs, self.hangs) {
+            (true, false) => self.status.as_str().into(),
+            (true, true) => format!(
+                "does not answer within {} s: what it created stays, but nothing restores it. Its \
+                 last status: {}",
+                PATIENCE.as_secs(),
+                self.status
+            )
+            .into(),
+            (false, _) => "does not run: what it created stays, but nothing restores it".into(),
         }
     }
 }
@@ -56,7 +67,7 @@ impl Role {
 ///
 /// # Errors
 /// The files can't be read.
-pub fn role(directory: &Path) -> io::Result<Option<Role>> {
+pub async fn role(directory: &Path) -> io::Result<Option<Role>> {
     let text = match fs::read(directory.join(STATE)) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -66,8 +77,10 @@ pub fn role(directory: &Path) -> io::Result<Option<Role>> {
     let journal = Journal::read(directory).map_err(io::Error::other)?;
     let moved = Moved::read(directory).map_err(io::Error::other)?;
     let restored = record::read(directory);
+    let runs = is_held(directory)?;
     Ok(Some(Role {
-        runs: is_held(directory)?,
+        runs,
+        hangs: runs && alive::hangs(directory).await,
         well,
         status,
         made: journal.undos().len(),

@@ -18,7 +18,7 @@ use tracing::{error, info, warn};
 use crate::Surroundings;
 use crate::announce::{self, Announced};
 use crate::apply::{Failure, drop_failed};
-use crate::cluster::ApiNode;
+use crate::cluster::{ApiNode, Condition};
 use crate::diff::{self, Finding, Step};
 use crate::events::Changes;
 use crate::items::{self, Item, ObservedUplink, State, Writer};
@@ -31,7 +31,7 @@ use crate::services::{LocalNode, Services, Updated};
 use crate::settings::{ClusterSettings, FollowError, Mode, Settings, SettingsError};
 use crate::snapshot::Snapshot;
 use crate::watch::Watch;
-use report::first;
+use report::{first, or_later};
 
 /// How often an item is restored within `RESTORE_WINDOW` before that pauses for `PAUSE`.
 const MOST_RESTORES: usize = 10;
@@ -62,6 +62,9 @@ pub(crate) async fn run(
         announced: None,
         writing: JoinSet::new(),
         unwritten: None,
+        condition: None,
+        told: None,
+        telling: JoinSet::new(),
         manager: surroundings.manager,
         logged_subnets: String::new(),
         conflicts: BTreeSet::new(),
@@ -81,6 +84,7 @@ pub(crate) async fn run(
     let mut alive = std::pin::pin!(surroundings.manager.keep_alive());
     'running: loop {
         let again = daemon.reconcile(changes).await?;
+        daemon.tell();
         let never = Instant::now() + RESTORE_WINDOW;
         changes = loop {
             break tokio::select! {
@@ -89,6 +93,10 @@ pub(crate) async fn run(
                 () = watch_changed(&mut daemon.watch) => Changes::default(),
                 Some(written) = daemon.writing.join_next() => {
                     daemon.written(written);
+                    Changes::default()
+                }
+                Some(told) = daemon.telling.join_next() => {
+                    daemon.was_told(told);
                     Changes::default()
                 }
                 Some(_) = daemon.guards.join_next() => Changes::default(),
@@ -127,6 +135,12 @@ struct Daemon<'a> {
     writing: JoinSet<Result<usize, String>>,
     /// Why the last one failed.
     unwritten: Option<String>,
+    /// What the Node's condition is to say, once that is known.
+    condition: Option<Condition>,
+    /// The Node when that was last written, and what was written.
+    told: Option<(ApiNode, Condition)>,
+    /// The write of it that is under way.
+    telling: JoinSet<Result<(), String>>,
     manager: &'a Manager,
     /// The node's subnets as last logged.
     logged_subnets: String,
@@ -232,6 +246,7 @@ impl Daemon<'_> {
                 if !troubles.is_empty() {
                     troubles = vec![first(&troubles)];
                 }
+                troubles.extend(self.reconciler.unseen());
                 troubles.extend(self.missed_service());
                 troubles.extend(failed);
                 self.report(&snapshot, troubles);
@@ -356,7 +371,7 @@ impl Daemon<'_> {
             if wanted.missing(&node) != 0 {
                 let (client, name) = (watch.client.clone(), settings.node_name.clone());
                 let write = announce::announce(client, name, node, wanted);
-                self.writing.spawn(write);
+                self.writing.spawn(or_later(write));
             }
             self.announced = Some(announced);
         }

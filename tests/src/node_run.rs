@@ -132,6 +132,12 @@ impl NodeRun {
         self.daemon.pid()
     }
 
+    /// Sends it a signal, such as SIGSTOP, by which it hangs.
+    #[track_caller]
+    pub fn signal(&self, signal: Signal) {
+        self.daemon.signal(signal).or_fail();
+    }
+
     /// Stops it in good order (SIGTERM), and says how it ended.
     #[track_caller]
     pub fn stop(self) -> ExitStatus {

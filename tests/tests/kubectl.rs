@@ -4,14 +4,17 @@
 use std::fs;
 use std::process::Command;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 use podwire_tests::apiserver::{self, ApiServer, Ended};
+use podwire_tests::ovn::{Central, OvnNode};
 use podwire_tests::process::{Finished, finish};
 use podwire_tests::schema::assert_valid;
 use podwire_tests::traffic::Requests;
-use podwire_tests::{AgentOptions, TestNode, agent_binary, controller_binary, plugin_binary};
+use podwire_tests::{
+    AgentOptions, NodeRun, Place, TestNode, agent_binary, controller_binary, plugin_binary,
+};
 use serde_json::{Value, json};
 
 /// Longer than any of the tool's own limits in these tests.
@@ -24,6 +27,12 @@ const BIN_DIR: &str = "/run/cni/bin";
 /// A node with Open vSwitch, the plugin and its network configuration.
 fn installed_node() -> Arc<TestNode> {
     let node = TestNode::with_ovs();
+    install(&node);
+    Arc::new(node)
+}
+
+/// The plugin and its network configuration.
+fn install(node: &TestNode) {
     for directory in [CONF_DIR, BIN_DIR] {
         fs::create_dir_all(node.path(directory)).unwrap();
     }
@@ -31,7 +40,23 @@ fn installed_node() -> Arc<TestNode> {
     fs::copy(plugin_binary(), plugin).unwrap();
     let conf = r#"{"name":"pods","type":"podwire-cni"}"#;
     fs::write(node.path(&format!("{CONF_DIR}/10-podwire.conf")), conf).unwrap();
-    Arc::new(node)
+}
+
+/// Runs a program of an agent's pod on its node.
+fn exec_on(place: &Place, words: &[String]) -> Result<Ended, String> {
+    assert_eq!(words[0], "podwire");
+    let mut command = Command::new(agent_binary());
+    command.args(&words[1..]);
+    if ["doctor", "bundle"].contains(&&*words[1]) {
+        command.args(["--conf-dir", CONF_DIR, "--bin-dir", BIN_DIR]);
+    }
+    let output = place.run(|| command.output());
+    let output = output.map_err(|error| error.to_string())?;
+    Ok(Ended {
+        code: output.status.code(),
+        stdout: output.stdout,
+        stderr: output.stderr,
+    })
 }
 
 /// One of podwire's own pods, as a DaemonSet makes it.
@@ -68,19 +93,7 @@ fn cluster(nodes: &[(&'static str, &Arc<TestNode>)]) -> ApiServer {
             .iter()
             .find(|(name, _)| exec.pod == format!("podwire-{name}"));
         let (_, node) = node.ok_or_else(|| format!("no pod {}", exec.pod))?;
-        assert_eq!(exec.command[0], "podwire");
-        let mut command = Command::new(agent_binary());
-        command.args(&exec.command[1..]);
-        if ["doctor", "bundle"].contains(&&*exec.command[1]) {
-            command.args(["--conf-dir", CONF_DIR, "--bin-dir", BIN_DIR]);
-        }
-        let output = node.place().run(|| command.output());
-        let output = output.map_err(|error| error.to_string())?;
-        Ok(Ended {
-            code: output.status.code(),
-            stdout: output.stdout,
-            stderr: output.stderr,
-        })
+        exec_on(node.place(), &exec.command)
     });
     server
 }
@@ -176,6 +189,76 @@ fn status_shows_every_node_and_never_says_well_of_one_that_it_could_not_ask() {
         Some(1),
         &["c: pod podwire-c waits: ImagePullBackOff: not found"],
     );
+}
+
+/// Each tool with its exit code, and what it says.
+#[track_caller]
+fn say(node: &TestNode, server: &ApiServer) -> [(Option<i32>, String); 3] {
+    let status = node.podwire("status");
+    let doctor = node.podwire(format!("doctor --conf-dir {CONF_DIR} --bin-dir {BIN_DIR}"));
+    let whole = kubectl(server, "status");
+    [status, doctor, whole].map(|it| (it.status.code(), it.stdout + &it.stderr))
+}
+
+#[test]
+fn no_tool_says_that_all_is_well_while_a_daemon_hangs() {
+    let central = Central::start();
+    let node = central.bare_node("node-a", 1);
+    install(&node);
+    let run = NodeRun::start(&node, node.host_arguments("run", None));
+    node.start_controller();
+    central.await_chassis("node-a");
+    let agent = node.start_agent(&OvnNode::agent_options());
+    let server = ApiServer::start();
+    server.apply(ready_node("a", "192.0.2.1"));
+    server.apply(own_pod("a", "podwire"));
+    let place = node.place().clone();
+    server.runs(move |exec| exec_on(&place, &exec.command));
+    let await_well = || {
+        let until = Instant::now() + LIMIT;
+        loop {
+            let said = say(&node, &server);
+            if said.iter().all(|(code, _)| *code == Some(0)) && !said[0].1.contains("\n! ") {
+                return;
+            }
+            assert!(Instant::now() < until, "{said:#?}");
+        }
+    };
+    await_well();
+
+    let signals: [(&str, &dyn Fn(Signal)); 5] = [
+        ("ovsdb-server", &|it| node.signal_ovsdb_server(it)),
+        ("ovs-vswitchd", &|it| node.signal_vswitchd(it)),
+        ("ovn-controller", &|it| node.signal_controller(it)),
+        ("agent", &|it| agent.signal(it)),
+        ("node run", &|it| run.signal(it)),
+    ];
+    for (daemon, signal) in signals {
+        signal(Signal::SIGSTOP);
+        let [status, doctor, whole] = say(&node, &server);
+        // Its code says whether pods are served: they are without the node role.
+        assert!(
+            status.0 != Some(0) || status.1.contains("\n! "),
+            "{daemon}: {status:?}"
+        );
+        assert_eq!(doctor.0, Some(1), "{daemon}: {doctor:?}");
+        assert_eq!(whole.0, Some(1), "{daemon}: {whole:?}");
+        for said in [&doctor.1, &whole.1] {
+            let names = |line: &str| line.contains(daemon) || line.contains("database");
+            assert!(said.lines().any(names), "{daemon}: {said}");
+        }
+        signal(Signal::SIGCONT);
+        await_well();
+    }
+    for (daemon, kill) in [
+        ("ovs-vswitchd", &(|| node.kill_vswitchd()) as &dyn Fn()),
+        ("database", &|| node.kill_ovsdb_server()),
+    ] {
+        kill();
+        for (code, said) in say(&node, &server) {
+            assert_ne!(code, Some(0), "{daemon}: {said}");
+        }
+    }
 }
 
 #[test]

@@ -220,6 +220,52 @@ fn one_that_is_interrupted_or_late_writes_what_it_has_and_says_so() {
 }
 
 #[test]
+fn a_sysdump_that_is_larger_than_its_memory_is_written_as_it_comes() {
+    // Of each controller two answers.
+    const CONTROLLERS: usize = 100;
+    const ANSWER: usize = 256 << 10;
+    // RLIMIT_DATA: less than all answers.
+    const MEMORY: usize = 40 << 20;
+    const { assert!(2 * CONTROLLERS * ANSWER > MEMORY) };
+    let server = ApiServer::start();
+    for number in 0..CONTROLLERS {
+        server.apply(own_pod("podwire-controller", number));
+    }
+    let line = format!("{}\n", "so it is ".repeat(113));
+    let answer = line.repeat(ANSWER / line.len()).into_bytes();
+    server.runs(move |_| {
+        Ok(Ended {
+            code: Some(0),
+            stdout: answer.clone(),
+            stderr: Vec::new(),
+        })
+    });
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("large.tar.gz");
+    let mut limited = Command::new("prlimit");
+    limited.arg(format!("--data={MEMORY}"));
+    limited.arg(controller_binary());
+    limited.args(["cluster", "sysdump", "--k8s-apiserver", &server.url()]);
+    limited.arg(&path);
+    let done = finish(limited, b"", Duration::from_secs(120)).unwrap();
+    // The databases are elsewhere.
+    let lacks = "without ovn/northbound/tables.txt: no pod serves OVN_Northbound";
+    done.assert_says(Some(1), &[lacks]);
+    let files = unpacked(&path);
+    let last = format!(
+        "controllers/podwire-controller-{}/pending.txt",
+        CONTROLLERS - 1
+    );
+    assert_eq!(files[&last].len() / line.len(), ANSWER / line.len());
+    let index: Value = serde_json::from_str(&files["sysdump.json"]).unwrap();
+    assert_valid("sysdump", &index);
+    assert_eq!(
+        (&index["cut"], &index["largestFileBytes"]),
+        (&json!([]), &json!(64 << 20))
+    );
+}
+
+#[test]
 fn a_sysdump_has_the_rows_of_ovns_databases_and_what_each_member_says_of_the_cluster() {
     let central = Central::without_databases();
     let members = Members::start(&central);

@@ -41,11 +41,27 @@ fn plan_changes_nothing_and_says_what_init_will_do() {
     assert!(changes.contains(&hostname), "{json:#}");
     before.assert_same(&machine.snapshot());
 
-    machine.init("");
+    let done = |verb: &str| {
+        let (code, done) = machine
+            .node()
+            .podwire_json(machine.arguments(verb, "-o json"));
+        assert_eq!(code, Some(0), "{verb}: {done:#}");
+        assert_valid("nodeDone", &done);
+        done
+    };
+    let made = done("init");
+    let address = json!("made address 10.244.1.2/24 of ovn-k8s-mp0");
+    let steps = made["steps"].as_array().unwrap();
+    assert!(steps.contains(&address), "{made:#}");
+    assert!(made["changes"]["ovsdb"].as_u64() > Some(0), "{made:#}");
     let planned = machine.podwire_node("plan", "");
     assert_eq!(planned.status.code(), Some(0), "{planned:#?}");
     let last = planned.stdout.lines().last().unwrap();
     assert!(last.starts_with("nothing to do: in sync, all "), "{last}");
+    let undone = machine.node().podwire_json("node cleanup -o json").1;
+    assert_valid("nodeDone", &undone);
+    assert_ne!(undone["steps"], json!([]), "{undone:#}");
+    before.assert_same(&machine.snapshot());
 }
 
 #[test]

@@ -305,6 +305,61 @@ fn what_is_taken_away_again_and_again_is_left_alone_for_a_while() {
 }
 
 #[test]
+fn the_nodes_condition_says_what_pods_lack_there_until_cleanup() {
+    let machine = Machine::new();
+    let server = ApiServer::start_in(machine.node().place());
+    let mut object = apiserver::node("node-a", "192.0.2.11");
+    let ready = json!({ "type": "Ready", "status": "True" });
+    let of_cloud = json!({ "type": "NetworkUnavailable", "status": "True",
+                           "reason": "NoRouteCreated", "message": "not yet" });
+    object["status"]["conditions"] = json!([ready, of_cloud]);
+    server.apply(object);
+    let url = server.url();
+    let run = machine.start_run(format!("--k8s-apiserver {url}"));
+    let of_network = |node: &Value| {
+        let conditions = node["status"]["conditions"].as_array().unwrap().clone();
+        assert!(conditions.contains(&ready), "{node:#}");
+        let mut all = conditions.into_iter();
+        all.find(|it| it["type"] == "NetworkUnavailable")
+    };
+    let told = |status: &str, reason: &str, message: &str| {
+        let says = |node: &Value| {
+            of_network(node).is_some_and(|it| {
+                it["status"] == status
+                    && it["reason"] == reason
+                    && it["message"].as_str().unwrap().contains(message)
+            })
+        };
+        let node = server.await_object(("Node", "", "node-a"), says);
+        of_network(&node).unwrap()
+    };
+    let well = told("False", "PodwireNodeInSync", "as planned");
+    assert!(well["lastTransitionTime"].is_string(), "{well:#}");
+
+    // Whoever can't look does not say that all is well.
+    machine.node().stop_ovsdb_server();
+    let unwell = told("True", "PodwireNodeNotInSync", "database does not answer");
+    assert!(unwell["lastTransitionTime"].is_string(), "{unwell:#}");
+    machine.node().start_ovsdb_server();
+    told("False", "PodwireNodeInSync", "");
+    run.stop();
+
+    let flags = [
+        "--cluster",
+        "--node-name",
+        "node-a",
+        "--k8s-apiserver",
+        &url,
+    ];
+    // No southbound database answers here, which comes after this.
+    machine.podwire_node("cleanup", flags);
+    assert_eq!(
+        of_network(&server.object("Node", "", "node-a").unwrap()),
+        None
+    );
+}
+
+#[test]
 fn a_write_for_a_node_that_was_replaced_meanwhile_is_no_failure() {
     let machine = Machine::new();
     let server = ApiServer::start_in(machine.node().place());

@@ -38,28 +38,19 @@ fn containers_run_reach_each_other_and_leave_nothing() {
 }
 
 #[test]
-fn the_image_is_the_same_in_each_build_and_runs() {
+fn the_image_runs() {
     let node = TestNode::with_ovs();
     let build = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/image/build");
     let work = tempfile::tempdir().unwrap();
     let [agent, plugin] = [stripped(&agent_binary(), work.path()), plugin_binary()];
-    let outputs = [(); 2].map(|()| tempfile::tempdir().unwrap());
-    let [first, second] = outputs.each_ref().map(|output| {
-        let mut command = Command::new(build);
-        command
-            .args([&agent, &plugin])
-            .arg("0.1.0")
-            .arg(output.path());
-        let built = finish(command, b"", Duration::from_secs(60)).unwrap();
-        let archive = built.success("deploy/image/build");
-        PathBuf::from(archive.trim())
-    });
-    let archive = std::fs::read(&first).unwrap();
-    assert!(
-        archive == std::fs::read(second).unwrap(),
-        "the builds differ"
-    );
-    let parts = std::fs::read_to_string(first.with_extension("").with_extension("cdx.json"));
+    let output = tempfile::tempdir().unwrap();
+    let mut command = Command::new(build);
+    command.args([&agent, &plugin]);
+    command.arg("0.1.0").arg(output.path());
+    let built = finish(command, b"", Duration::from_secs(60)).unwrap();
+    let built = PathBuf::from(built.success("deploy/image/build").trim());
+    let archive = std::fs::read(&built).unwrap();
+    let parts = std::fs::read_to_string(built.with_extension("").with_extension("cdx.json"));
     let parts = parts.unwrap();
     for part in [
         "pkg:cargo/tokio@",

@@ -43,7 +43,7 @@ impl StatusArgs {
     pub(super) async fn run(self) -> Result<Exit, ToolError> {
         let agent = self.answer.agent();
         let run_dir = agent.path().parent().unwrap_or(Path::new("/run/podwire"));
-        let node_role = podwire_node::role(&run_dir.join(podwire_node::DIRECTORY));
+        let node_role = podwire_node::role(&run_dir.join(podwire_node::DIRECTORY)).await;
         let unread = node_role.as_ref().err().map(ToString::to_string);
         let shown = Shown {
             status: agent.get("/v1/status").await?,
@@ -85,7 +85,7 @@ fn text(shown: &Shown, now: u64, width: usize, paint: Paint) -> String {
     }
     switch(&mut screen, status);
     if let Some(role) = node_role {
-        screen.line("node role", role.is_well(), role.said());
+        screen.line("node role", role.is_well(), &role.said());
     }
     if let Some(error) = unread {
         screen.line(

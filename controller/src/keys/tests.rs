@@ -1,6 +1,9 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 
+use podwire_daemon::output::Format;
+use podwire_tests::schema::assert_valid;
+
 use super::*;
 
 fn args(directory: &Path, servers: &str, chassis: &[&str]) -> KeysArgs {
@@ -13,6 +16,9 @@ fn args(directory: &Path, servers: &str, chassis: &[&str]) -> KeysArgs {
         chassis: chassis.iter().map(|it| it.parse().unwrap()).collect(),
         days: 365,
         renew: false,
+        format: OutputArgs {
+            output: Format::Text,
+        },
     }
 }
 
@@ -96,11 +102,13 @@ fn a_second_run_needs_no_options_and_changes_nothing() {
     let before = contents(directory.path());
     let said = make(&args(directory.path(), "", &[])).unwrap();
     assert_eq!(contents(directory.path()), before);
+    let text: String = said.iter().map(ToString::to_string).collect();
     assert!(
-        said.contains("chassis/node-a: kept: CN=3f0e, valid to "),
-        "{said}"
+        text.contains("chassis/node-a: kept: CN=3f0e, valid to "),
+        "{text}"
     );
-    assert_eq!(said.lines().count(), 5, "{said}");
+    assert_eq!(text.lines().count(), 5, "{text}");
+    assert_valid("controllerKeys", &serde_json::json!(said));
 }
 
 #[test]

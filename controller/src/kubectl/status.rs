@@ -235,7 +235,9 @@ fn unsaid(status: &Value, found: &[Problem]) -> Vec<Problem> {
         }
     }
     let role = &status["nodeRole"];
-    if role["runs"] == true && role["well"] != true {
+    if role["hangs"] == true {
+        problems.push(Problem::of("node role: it does not answer"));
+    } else if role["runs"] == true && role["well"] != true {
         problems.push(Problem::of(format!("node role: {}", text(role, "status"))));
     }
     problems
@@ -332,6 +334,7 @@ impl NodeView {
             either(status["ready"] == true, "ready", "not ready"),
             match (role["runs"] == true, role["well"] == true) {
                 _ if role.is_null() => "-".to_owned(),
+                _ if role["hangs"] == true => "no answer".to_owned(),
                 (true, true) => "in sync".to_owned(),
                 (true, false) => "not in sync".to_owned(),
                 (false, _) => "does not run".to_owned(),

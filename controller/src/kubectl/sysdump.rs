@@ -1,8 +1,9 @@
 //! `kubectl podwire sysdump`: one file with what every node, every controller and the API server
 //! know, without secrets.
 //!
-//! Everything is asked side by side. What does not come before the deadline, or an interruption, is
-//! listed as missing, and the rest is written.
+//! Everything is asked side by side, and each file is written as it comes, so that a large cluster
+//! needs no more memory. What does not come before the deadline, or an interruption, is listed as
+//! missing. `sysdump.json` is the last file: an archive without it was not ended.
 
 pub(super) mod databases;
 mod kinds;
@@ -112,7 +113,11 @@ impl SysdumpArgs {
             why = &mut stop => return Err(refused(&format!("nothing is written: {why}"))),
         };
 
-        let files = Collected::default();
+        let unwritten = |source| Failure::File {
+            path: shown.clone(),
+            source,
+        };
+        let files = Collected::new(Files::at(&path).map_err(unwritten)?);
         let mut sources = kinds::sources(&cluster, &files);
         sources.extend(databases::sources(&cluster, &pods, &files));
         sources.extend(parts::sources(&cluster, &pods, &files));
@@ -123,6 +128,9 @@ impl SysdumpArgs {
         });
         let mut asked = iter(asked).buffer_unordered(AT_ONCE);
         let ended_early = loop {
+            if files.borrow().failed().is_some() {
+                break None;
+            }
             tokio::select! {
                 file = asked.next() => match file {
                     Some(file) => due.remove(&file),
@@ -149,12 +157,10 @@ impl SysdumpArgs {
             "server": cluster.server,
             "endedEarly": ended_early,
             "missing": files.missing(),
+            "largestFileBytes": files.longest(),
+            "cut": files.cut(),
         });
         files.put_json("sysdump.json", &index);
-        files.write(&path).map_err(|source| Failure::File {
-            path: shown.clone(),
-            source,
-        })?;
         let mut text = format!("wrote {shown} with {} files\n", files.count());
         for missing in files.missing() {
             text.push_str(&format!("without {}: {}\n", missing.file, missing.why));
@@ -162,7 +168,15 @@ impl SysdumpArgs {
         if let Some(why) = &ended_early {
             text.push_str(&format!("it ended early: {why}\n"));
         }
+        for file in files.cut() {
+            text.push_str(&format!(
+                "{file} is cut off after {} bytes\n",
+                files.longest()
+            ));
+        }
+        let has_all = files.missing().is_empty();
+        files.close().map_err(unwritten)?;
         show(&text).map_err(Failure::Output)?;
-        Ok(files.missing().is_empty())
+        Ok(has_all)
     }
 }

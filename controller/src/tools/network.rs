@@ -106,6 +106,72 @@ struct AttachmentAnswer {
     port: String,
 }
 
+/// What a command has done.
+#[derive(Debug, Serialize)]
+pub struct Done {
+    change: Change,
+    /// NAMESPACE/NAME; null without a cluster.
+    definition: Option<String>,
+    /// Null for a definition that names none, or has a mistake.
+    network: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Change {
+    Created,
+    Updated,
+    Deleted,
+    /// It is so already.
+    Unchanged,
+}
+
+/// For people.
+impl fmt::Display for Done {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let network = self.network.as_deref().unwrap_or_default();
+        let (what, of) = match &self.definition {
+            Some(definition) => (definition.clone(), format!(" of network {network}")),
+            None => (format!("network {network}"), String::new()),
+        };
+        match self.change {
+            Change::Created => writeln!(f, "created {what}{of}"),
+            Change::Updated => writeln!(f, "updated {what}{of}"),
+            Change::Deleted => writeln!(f, "deleted {what}"),
+            Change::Unchanged => writeln!(f, "{what} is so already"),
+        }
+    }
+}
+
+impl Done {
+    fn with(change: Change, id: &ObjectName, network: Option<&Network>) -> Self {
+        Self {
+            change,
+            definition: Some(shown(id)),
+            network: network.map(|it| it.name().to_string()),
+        }
+    }
+
+    /// Without a cluster.
+    fn alone(change: Change, network: &str) -> Self {
+        let network = Some(network.to_owned());
+        Self {
+            change,
+            definition: None,
+            network,
+        }
+    }
+
+    /// In this format, with what the command ends with.
+    ///
+    /// # Errors
+    /// It can't be encoded.
+    pub fn encoded(&self, format: Format) -> Result<(String, bool), ToolError> {
+        let text = format.encode(self, || self.to_string());
+        Ok((text.map_err(ToolError::Format)?, true))
+    }
+}
+
 impl Answer {
     fn is_well(&self) -> bool {
         self.shape.is_some() && self.definitions.iter().all(|it| it.problem.is_none())
@@ -252,7 +318,7 @@ pub async fn create(
     network: Option<&str>,
     topology: Topology,
     shape: &ShapeArgs,
-) -> Result<String, ToolError> {
+) -> Result<Done, ToolError> {
     let view = View::open(config).await?;
     let (namespace, name) = id;
     let network = network.map_or_else(|| format!("{namespace}-{name}"), str::to_owned);
@@ -273,11 +339,7 @@ pub async fn create(
     let object: DynamicObject = serde_json::from_value(object_of(id, &wanted))
         .map_err(|error| ToolError::Mistake(error.to_string()))?;
     api.create(&PostParams::default(), &object).await?;
-    Ok(format!(
-        "created {} of network {}\n",
-        shown(id),
-        network.name()
-    ))
+    Ok(Done::with(Change::Created, id, Some(&network)))
 }
 
 /// The configuration of a definition, without what can be said of its network.
@@ -309,7 +371,7 @@ pub async fn update(
     config: &Config,
     id: &ObjectName,
     shape: &ShapeArgs,
-) -> Result<String, ToolError> {
+) -> Result<Done, ToolError> {
     let view = View::open(config).await?;
     is_nobodys(&view, id)?;
     let api = api(&view, &id.0);
@@ -337,7 +399,7 @@ pub async fn update(
             )));
         }
         if known.differing(&asked).is_empty() {
-            return Ok(format!("{} is so already\n", shown(id)));
+            return Ok(Done::with(Change::Unchanged, id, Some(&network)));
         }
     }
     object.data["spec"]["config"] = wanted.to_string().into();
@@ -349,18 +411,14 @@ pub async fn update(
         annotations.insert(RESOURCE_NAME.to_owned(), resource);
     }
     api.replace(&id.1, &PostParams::default(), &object).await?;
-    Ok(format!(
-        "updated {} of network {}\n",
-        shown(id),
-        network.name()
-    ))
+    Ok(Done::with(Change::Updated, id, Some(&network)))
 }
 
 /// Removes the definition of a network.
 ///
 /// # Errors
 /// Pods ask for it, or are on its network by it; and [`ToolError`].
-pub async fn delete(config: &Config, id: &ObjectName) -> Result<String, ToolError> {
+pub async fn delete(config: &Config, id: &ObjectName) -> Result<Done, ToolError> {
     let view = View::open(config).await?;
     is_nobodys(&view, id)?;
     let users: Vec<String> = view.state.users(id).iter().map(shown).collect();
@@ -373,7 +431,9 @@ pub async fn delete(config: &Config, id: &ObjectName) -> Result<String, ToolErro
     }
     let api = api(&view, &id.0);
     api.delete(&id.1, &DeleteParams::default()).await?;
-    Ok(format!("deleted {}\n", shown(id)))
+    let definition = view.state.cluster.definitions.get(id);
+    let network = definition.and_then(|it| it.network.as_ref().ok());
+    Ok(Done::with(Change::Deleted, id, network.map(|it| &it.0)))
 }
 
 /// A definition that is made for a user's network would be put back.

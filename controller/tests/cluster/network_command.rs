@@ -111,7 +111,20 @@ async fn networks_are_made_shown_changed_and_removed_with_their_refusals() {
     let why = "subnets of network shop-blue can't change while pods are on it: default/asking";
     assert!(code == Some(1) && text.contains(why), "{text}");
     assert_eq!(config(&server, "blue")["subnets"], "10.1.0.0/24");
-    assert_eq!(run("update shop/blue --mtu 1200").0, Some(0));
+    let done = |line: &str| {
+        let (code, text) = run(&format!("{line} -o json"));
+        assert_eq!(code, Some(0), "{line}: {text}");
+        let done: Value = serde_json::from_str(&text).unwrap();
+        assert_valid("controllerNetworkDone", &done);
+        done
+    };
+    let expected = |change: &str| {
+        let [definition, network] = ["shop/blue", "shop-blue"];
+        json!({ "change": change, "definition": definition, "network": network })
+    };
+    assert_eq!(done("update shop/blue --mtu 1200"), expected("updated"));
+    assert_eq!(done("create shop/other")["change"], "created");
+    assert_eq!(done("delete shop/other")["network"], "shop-other");
     assert_eq!(config(&server, "blue")["mtu"], json!(1200));
     assert_eq!(config(&server, "blue")["excludeSubnets"], "10.1.0.0/30");
     let (code, text) = run("delete shop/blue");
@@ -186,7 +199,7 @@ async fn without_a_cluster_the_rows_themselves_are_made_shown_changed_and_remove
     });
     assert_eq!(config, expected);
     // The same again is there; another shape is not made of it.
-    let again = (Some(0), "network blue is there already\n".to_owned());
+    let again = (Some(0), "network blue is so already\n".to_owned());
     assert_eq!(alone(create), again);
     for (line, why) in [
         (

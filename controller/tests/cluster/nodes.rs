@@ -156,3 +156,30 @@ async fn without_the_southbound_database_what_is_to_be_said_of_others_is_said() 
     await_row(&central, "Logical_Switch", "node-a", true);
     controller.stop().await.unwrap();
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_condition_of_a_node_is_the_node_roles_once_that_has_said_something() {
+    let (central, server) = (Central::start(), ApiServer::start());
+    let reasons = [("a", "NoRouteCreated"), ("b", "PodwireNodeNotInSync")];
+    for (name, reason) in reasons {
+        let mut node = node(name, "192.0.2.1");
+        node["status"]["conditions"] = json!([
+            { "type": "NetworkUnavailable", "status": "True", "reason": reason },
+        ]);
+        server.apply(node);
+    }
+    let mut controller = Running::start(&central, &server, &[]);
+    controller.idle().await;
+    let seen = reasons.map(|(name, _)| {
+        let node = server.object("Node", "", name).unwrap();
+        assert!(annotation(&node, "k8s.ovn.org/node-subnets").is_some());
+        let condition = &node["status"]["conditions"][0];
+        json!([condition["status"], condition["reason"]])
+    });
+    let expected = [
+        json!(["False", "PodwireSubnet"]),
+        json!(["True", "PodwireNodeNotInSync"]),
+    ];
+    assert_eq!(seen, expected);
+    controller.stop().await.unwrap();
+}

@@ -7,9 +7,10 @@ use std::process::ExitCode;
 use clap::Args;
 use podwire_apiserver::Access;
 use podwire_cluster::annotations::DOOR_MAC;
+use podwire_daemon::output::OutputArgs;
 use podwire_daemon::settings::node_name;
 
-use super::{Failure, ended, hold, report, say};
+use super::{Done, Failure, ended, hold};
 use crate::DOOR;
 use crate::announce;
 use crate::reconcile::Reconciler;
@@ -35,6 +36,8 @@ pub(super) struct CleanupArgs {
     node_name: Option<String>,
     #[command(flatten)]
     api: ApiArgs,
+    #[command(flatten)]
+    output: OutputArgs,
 }
 
 impl CleanupArgs {
@@ -52,50 +55,54 @@ impl CleanupArgs {
             _ => None,
         };
         let places = self.places.check()?;
-        let journal = hold(&places, self.wait, pin!(ended()?)).await?;
+        let mut answer = Done::new(self.output);
+        let tell = |text| answer.say(text);
+        let journal = hold(&places, self.wait, tell, pin!(ended()?)).await?;
         let mut reconciler = Reconciler::with_journal(goal, &places, journal).await?;
         let switch = reconciler.snapshot().await?.actual.switch;
         let (chassis, has_door) = (switch.chassis(), switch.ports.contains_key(DOOR));
         let networks = switch.networks;
         let done = reconciler.cleanup(self.force).await?;
-        report(&done, &reconciler)?;
+        answer.steps(&done, &reconciler)?;
         if let Some(client) = client {
             let withdrawn = announce::withdraw(&client, &name).await;
             let (count, resources) = withdrawn.map_err(Failure::Withdraw)?;
-            say(&format!("removed {count} annotations of node {name}\n"))?;
+            answer.say(format!("removed {count} annotations of node {name}"))?;
             if resources > 0 {
-                let said = format!("removed {resources} extended resources of node {name}\n");
-                say(&said)?;
+                answer.say(format!(
+                    "removed {resources} extended resources of node {name}"
+                ))?;
             }
         } else if (has_door || access.is_some() && !networks.is_empty())
             && let Err(problem) = withdraw_offers(access, &name, &networks).await
         {
             for network in &networks {
-                say(&format!(
+                answer.say(format!(
                     "note: node {name} may still have an extended resource for physical network \
                      {network} ({problem}), by which pods are scheduled to it; cleanup --cluster \
-                     removes it\n"
+                     removes it"
                 ))?;
             }
             if has_door {
-                say(&format!(
+                answer.say(format!(
                     "note: the annotation {DOOR_MAC} of node {name} may still be there \
                      ({problem}): other nodes then lead clients to its door, which is gone; \
-                     cleanup --cluster removes it\n"
+                     cleanup --cluster removes it"
                 ))?;
             }
         }
         if let Some(chassis) = chassis.filter(|_| self.cluster) {
             // ovn-controller has left: the removed key told it to.
             let text = match chassis.delete().await? {
-                0 => format!("no chassis {} in the southbound database\n", chassis.name),
+                0 => format!("no chassis {} in the southbound database", chassis.name),
                 _ => format!(
-                    "removed chassis {} from the southbound database\n",
+                    "removed chassis {} from the southbound database",
                     chassis.name
                 ),
             };
-            say(&text)?;
+            answer.say(text)?;
         }
+        answer.end()?;
         Ok(ExitCode::SUCCESS)
     }
 }

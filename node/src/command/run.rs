@@ -16,7 +16,8 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 use tokio::task::JoinSet;
 
-use super::{Failure, Surroundings, Wanted, ended, hold};
+use super::{Failure, Surroundings, Wanted, ended, hold, say};
+use crate::alive;
 use crate::privileges::privileges;
 use crate::reconcile::Reconciler;
 use crate::record::Record;
@@ -121,7 +122,15 @@ impl RunArgs {
             _ => None,
         };
         let mut stop = pin!(stop);
-        let journal = hold(&places, self.standby, stop.as_mut()).await?;
+        let tell = |text| say(&format!("{text}\n"));
+        let journal = hold(&places, self.standby, tell, stop.as_mut()).await?;
+        let directory = places.directory.clone();
+        pages.spawn(async move {
+            let served = alive::serve(&directory).await;
+            served.inspect_err(
+                |error| tracing::warn!(%error, "nobody can ask whether the role works"),
+            )
+        });
         let reconciler = Reconciler::with_journal(goal, &places, journal).await?;
         run::run(reconciler, record, watch, surroundings, stop).await?;
         Ok(ExitCode::SUCCESS)

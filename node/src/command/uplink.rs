@@ -4,11 +4,12 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
+use podwire_daemon::output::OutputArgs;
 use podwire_daemon::process::log_to_stderr;
 use podwire_daemon::settings::SettingsError;
 use podwire_daemon::settings::bad;
 
-use super::{Failure, Surroundings, say};
+use super::{Done, Failure, Surroundings, say};
 use crate::apply::Moving;
 use crate::guard;
 use crate::journal::Journal;
@@ -21,6 +22,8 @@ use crate::settings::{PlaceArgs, Places};
 pub(super) struct UplinkArgs {
     #[command(flatten)]
     places: PlaceArgs,
+    #[command(flatten)]
+    output: OutputArgs,
 }
 
 /// What the guard is told.
@@ -71,9 +74,11 @@ impl UplinkArgs {
         let mut rollback = Rollback::open(&places).await?;
         let _lock = lock(&places).await?;
         let moved = read(&places)?;
-        let text = format!("{} stays in {}\n", moved.nic, moved.bridge);
+        let text = format!("{} stays in {}", moved.nic, moved.bridge);
         rollback.confirm(moved).await?;
-        say(&text)?;
+        let mut answer = Done::new(self.output);
+        answer.say(text)?;
+        answer.end()?;
         Ok(ExitCode::SUCCESS)
     }
 
@@ -88,12 +93,14 @@ impl UplinkArgs {
             Moved::forget(&places.directory).map_err(NodeError::from)?;
             return Err(Failure::NothingMoved);
         };
-        let text = format!("moved {} out of {}\n", moved.nic, moved.bridge);
+        let text = format!("moved {} out of {}", moved.nic, moved.bridge);
         let left = rollback.back(moved, "`podwire node rollback`").await?;
-        say(&text)?;
+        let mut answer = Done::new(self.output);
+        answer.say(text)?;
         for text in left {
-            eprintln!("podwire node: {text}");
+            answer.warn(text);
         }
+        answer.end()?;
         Ok(ExitCode::SUCCESS)
     }
 }
@@ -134,8 +141,7 @@ pub(super) fn moving(
 /// What a person still has to do.
 pub(super) fn awaited(places: &Places) -> Result<Option<String>, Failure> {
     let moved = Moved::read(&places.directory).map_err(NodeError::from)?;
-    let text = moved.as_ref().and_then(Moved::unconfirmed);
-    Ok(text.map(|text| text + "\n"))
+    Ok(moved.as_ref().and_then(Moved::unconfirmed))
 }
 
 /// The journal is for others' items: it is read alone.

@@ -3,10 +3,14 @@
 use std::collections::BTreeSet;
 
 use podwire_apiserver::event;
+use tokio::task::JoinError;
+use tokio::time::sleep;
 use tracing::{error, info, warn};
 
-use super::Daemon;
+use super::{Daemon, RETRY};
 use crate::GATEWAY;
+use crate::announce;
+use crate::cluster::Condition;
 use crate::diff::Finding;
 use crate::items::{Item, State};
 use crate::reconcile::{awaited, refuse_foreign};
@@ -26,6 +30,17 @@ pub(super) fn first(texts: &[String]) -> String {
         text += &format!("; and {} more", texts.len() - NAMED);
     }
     text
+}
+
+/// A write whose failure is told when it is time to try again.
+pub(super) async fn or_later<T>(
+    write: impl Future<Output = Result<T, String>>,
+) -> Result<T, String> {
+    let written = write.await;
+    if written.is_err() {
+        sleep(RETRY).await;
+    }
+    written
 }
 
 impl Daemon<'_> {
@@ -79,8 +94,45 @@ impl Daemon<'_> {
         }
     }
 
+    /// Tells the Node's condition what is known, unless it says so already.
+    pub(super) fn tell(&mut self) {
+        let (Some(watch), Some(settings)) = (&self.watch, self.reconciler.settings()) else {
+            return;
+        };
+        let name = &settings.node_name;
+        let (Some(wanted), Some(node)) = (&self.condition, watch.cluster.nodes.objects.get(name))
+        else {
+            return;
+        };
+        // In plain mode the account may not write.
+        if settings.mode == Mode::Plain || !self.telling.is_empty() {
+            return;
+        }
+        // Until the watch reports what was written, the Node looks as before.
+        let told = (node.clone(), wanted.clone());
+        if node.condition.as_ref() != Some(wanted) && self.told.as_ref() != Some(&told) {
+            let (node, wanted) = told.clone();
+            let write = announce::tell(watch.client.clone(), name.clone(), node, wanted);
+            self.telling.spawn(or_later(write));
+            self.told = Some(told);
+        }
+    }
+
+    /// A write of the condition has ended.
+    pub(super) fn was_told(&mut self, told: Result<Result<(), String>, JoinError>) {
+        let told = told.map_err(|error| error.to_string()).flatten();
+        if let Err(error) = told {
+            warn!("write the condition NetworkUnavailable of the Node: {error}; retrying");
+            self.told = None;
+        }
+    }
+
     /// Reports the status if it has changed.
     pub(super) fn set_status(&mut self, is_well: bool, status: String) {
+        self.condition = Some(match is_well {
+            true => Condition::of(true, ""),
+            false => Condition::of(false, &status),
+        });
         if status != self.status || self.record.is_lost() {
             self.record.state(is_well, &status);
         }
@@ -125,7 +177,7 @@ impl Daemon<'_> {
             status.push(format!("in sync: all {} items", findings.len()));
         }
         self.record.well(is_well);
-        self.set_status(is_complete, status.join("; "));
+        let status = status.join("; ");
         // In plain mode, the missing items are the agent's, which starts when this role is ready.
         let settings = self.reconciler.settings();
         let is_plain = settings.is_some_and(|settings| settings.mode == Mode::Plain);
@@ -148,6 +200,11 @@ impl Daemon<'_> {
             .iter()
             .all(|finding| matches!(finding.state, State::Well { .. }) || of_nic(finding));
         let is_ready = is_well || is_well_but_nic || is_plain && findings.iter().all(is_done);
+        let problem = if is_complete { "" } else { &*status };
+        let has_network = is_ready && self.reconciler.unseen().is_none();
+        let condition = Condition::of(has_network, problem);
+        self.set_status(is_complete, status);
+        self.condition = Some(condition);
         if is_ready && !std::mem::replace(&mut self.is_ready, true) {
             info!("ready");
             self.manager.notify("READY=1");

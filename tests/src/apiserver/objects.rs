@@ -248,17 +248,20 @@ fn patched(
     let mut patch = patch.clone();
     match request.content_type.as_str() {
         "application/merge-patch+json" => {}
-        // Of its own rules one matters: conditions are merged by their type.
+        // Of its own rules two matter: conditions are merged by their type, and removed by it.
         "application/strategic-merge-patch+json" => {
             if let Some(conditions) = patch["status"]["conditions"].as_array() {
-                let mut merged = object["status"]["conditions"].clone();
-                let is_new =
-                    |known: &Value| conditions.iter().all(|it| it["type"] != known["type"]);
-                let mut all: Vec<Value> = match merged.as_array_mut() {
-                    Some(known) => known.drain(..).filter(|known| is_new(known)).collect(),
-                    None => Vec::new(),
-                };
-                all.extend(conditions.iter().cloned());
+                let known = object["status"]["conditions"].as_array();
+                let mut all = known.cloned().unwrap_or_default();
+                for condition in conditions {
+                    let at = all.iter().position(|it| it["type"] == condition["type"]);
+                    match (at, condition["$patch"] == "delete") {
+                        (Some(at), true) => drop(all.remove(at)),
+                        (None, true) => {}
+                        (Some(at), false) => merge(&mut all[at], condition),
+                        (None, false) => all.push(condition.clone()),
+                    }
+                }
                 patch["status"]["conditions"] = json!(all);
             }
         }

@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::fs;
 
+use nix::sys::signal::Signal;
 use podwire_tests::lan::Lan;
 use podwire_tests::machine::Machine;
 use podwire_tests::{AgentOptions, NodeRun};
@@ -45,6 +46,44 @@ fn a_node_role_that_ended_is_started_again() {
         is_start
     });
     patient.healthy_after(&["node-role-ended", "does not run"]);
+}
+
+#[test]
+fn a_node_role_that_hangs_is_told_from_one_that_works() {
+    let machine = Machine::new();
+    let started: RefCell<Option<NodeRun>> = RefCell::default();
+    let node = machine.node();
+    let hung = RefCell::new(Some(machine.start_run("")));
+    let mut patient = Patient::healthy(node, options());
+    hung.borrow().as_ref().unwrap().signal(Signal::SIGSTOP);
+    let seen = node.podwire("status");
+    assert!(
+        seen.stdout
+            .contains("! node role     does not answer within 2 s"),
+        "{seen:?}"
+    );
+    let (_, json) = node.podwire_json("status -o json");
+    let role = &json["nodeRole"];
+    assert_eq!(
+        (&role["runs"], &role["hangs"]),
+        (&true.into(), &true.into())
+    );
+    let (code, shown) = machine.show();
+    assert_eq!((code, &shown["run"]["well"]), (Some(1), &false.into()));
+    patient.complains_of("node-role-silent", "does not answer within 2 s");
+
+    // Where the package is.
+    fs::create_dir_all(node.path("/run/systemd/system")).unwrap();
+    fs::write(node.path("/run/systemd/system/podwire-node.service"), "").unwrap();
+    patient.others = Box::new(|asked| {
+        let is_restart = asked == "systemctl restart podwire-node";
+        if is_restart {
+            hung.take().unwrap().kill();
+            started.replace(Some(machine.start_run("")));
+        }
+        is_restart
+    });
+    patient.healthy_after(&["node-role-silent", "does not answer within 2 s"]);
 }
 
 #[test]

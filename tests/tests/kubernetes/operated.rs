@@ -118,7 +118,6 @@ struct Endpoint {
     port: String,
     scheme: Option<String>,
     tls_config: Option<TlsConfig>,
-    bearer_token_file: Option<String>,
     relabelings: Vec<Relabeling>,
 }
 
@@ -126,7 +125,25 @@ struct Endpoint {
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 #[expect(dead_code, reason = "named so that they are known")]
 struct TlsConfig {
-    insecure_skip_verify: bool,
+    server_name: String,
+    ca: FromSecret,
+    cert: FromSecret,
+    key_secret: Key,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+#[expect(dead_code, reason = "named so that they are known")]
+struct FromSecret {
+    secret: Key,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+#[expect(dead_code, reason = "named so that they are known")]
+struct Key {
+    name: String,
+    key: String,
 }
 
 #[derive(Deserialize)]

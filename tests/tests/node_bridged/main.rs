@@ -16,7 +16,8 @@ use std::net::{TcpListener, TcpStream};
 
 use podwire_tests::lan::Lan;
 use podwire_tests::machine::Machine;
-use serde_json::Value;
+use podwire_tests::schema::assert_valid;
+use serde_json::{Value, json};
 
 /// What the machine is told.
 const BRIDGED: &str = "--profile bridged --ovn-remote tcp:203.0.113.6:6642";
@@ -162,10 +163,19 @@ fn a_person_confirms_or_the_nic_is_moved_back_at_the_deadline() {
     let said = machine.init(&*by_hand);
     assert!(said.contains("podwire node confirm"), "{said}");
     assert_moved(&machine);
-    let said = machine.podwire_node("confirm", "");
-    assert!(said.stdout.contains("eth0 stays in br-ex"), "{said:?}");
+    let done = |verb: &str, note: &str| {
+        let arguments = machine.arguments(verb, "-o json");
+        let (code, done) = machine.node().podwire_json(arguments);
+        assert_valid("nodeDone", &done);
+        assert_eq!(
+            (code, &done["notes"]),
+            (Some(0), &json!([note])),
+            "{done:#}"
+        );
+    };
+    done("confirm", "eth0 stays in br-ex");
     assert_eq!(phase(&machine).as_deref(), Some("confirmed"));
-    machine.podwire_node("rollback", "").success("rollback");
+    done("rollback", "moved eth0 out of br-ex");
     assert_moved_back(&machine, &lan);
     machine
         .podwire_node("rollback", "")

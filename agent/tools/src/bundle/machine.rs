@@ -142,7 +142,7 @@ pub(super) async fn agent(pid: Option<u32>, deadline: Instant) -> (Vec<Text>, Ve
 
 /// The node role's state, its record of what cleanup undoes, its rules and its log.
 pub(super) async fn node_role(directory: &Path, deadline: Instant) -> Vec<Text> {
-    let role = match podwire_node::role(directory).transpose() {
+    let role = match podwire_node::role(directory).await.transpose() {
         Some(Ok(role)) => serde_json::to_string_pretty(&role).map_err(|it| it.to_string()),
         Some(Err(error)) => Err(error.to_string()),
         // It never ran here.

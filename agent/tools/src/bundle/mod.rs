@@ -74,7 +74,7 @@ impl BundleArgs {
             let source = io::Error::from(io::ErrorKind::AlreadyExists);
             return Err(ToolError::File { path, source });
         }
-        let mut files = Files::default();
+        let mut files = Files::in_memory();
         self.collect(&mut files).await?;
         let index = json!({
             "created": now,
@@ -82,6 +82,8 @@ impl BundleArgs {
             "podwire": env!("CARGO_PKG_VERSION"),
             "missing": files.missing(),
             "absent": files.absent(),
+            "largestFileBytes": files.longest(),
+            "cut": files.cut(),
         });
         files.put_json("bundle.json", &index);
         let written = match is_output {

@@ -61,16 +61,16 @@ pub(super) async fn examine(
 /// The command that replaces an agent that does not answer on this socket.
 pub(in super::super) fn restart_silent_agent(socket: &Path) -> String {
     let directory = socket.parent().unwrap_or(Path::new("/"));
-    let locks = std::fs::read_to_string("/proc/locks").unwrap_or_default();
-    match holder(&locks, directory) {
+    match holder(directory) {
         Some(pid) => restart_agent(pid, socket),
         None => start_agent(),
     }
 }
 
-/// The process that holds the lock of the run directory, according to proc_locks(5). The socket
+/// The process that holds the lock of a run directory, according to proc_locks(5). The socket
 /// does not tell: systemd may have made it, and a hanging agent accepts no connection.
-fn holder(locks: &str, directory: &Path) -> Option<u32> {
+pub(super) fn holder(directory: &Path) -> Option<u32> {
+    let locks = std::fs::read_to_string("/proc/locks").unwrap_or_default();
     let directory = std::fs::metadata(directory).ok()?;
     let device = directory.dev();
     let (major, minor) = (major(device), minor(device));

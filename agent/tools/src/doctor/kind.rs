@@ -102,6 +102,8 @@ kinds! {
     "node role" {
         /// `podwire node run` has ended.
         NodeRoleEnded,
+        /// It does not answer.
+        NodeRoleSilent,
         /// One of its items is not as it should be.
         NodeRoleUnwell,
         /// It has restored something.

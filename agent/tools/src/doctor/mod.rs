@@ -203,7 +203,7 @@ pub(super) async fn examine(
     let mut examined = vec![switch::examine(&seen)];
     examined.extend(switch::examine_ovn(&seen));
     examined.push(agent::examine(agent.path(), asked, &seen, netlink).await);
-    examined.extend(role::examine(&role_directory(agent)));
+    examined.extend(role::examine(&role_directory(agent)).await);
     examined.push(cni::examine(&cni::Directories {
         conf: &places.conf_dir,
         bin: &places.bin_dir,

@@ -5,12 +5,13 @@ use std::path::Path;
 
 use podwire_node::Role;
 
-use super::service::{has_node_unit, node_log};
+use super::agent::holder;
+use super::service::{has_node_unit, node_log, restart_node_role};
 use super::{Examined, Finding, Kind};
 
 /// Checks the role's state; None if it never ran.
-pub(super) fn examine(directory: &Path) -> Option<Examined> {
-    let (seen, findings) = match podwire_node::role(directory).transpose()? {
+pub(super) async fn examine(directory: &Path) -> Option<Examined> {
+    let (seen, findings) = match podwire_node::role(directory).await.transpose()? {
         Ok(role) => (role.status.clone(), findings(&role, directory)),
         Err(error) => (String::new(), vec![unreadable(&error, directory)]),
     };
@@ -33,6 +34,13 @@ fn findings(role: &Role, directory: &Path) -> Vec<Finding> {
         findings.push(match has_node_unit() {
             true => ended.fix("systemctl start podwire-node"),
             false => ended.look(node_log()),
+        });
+    } else if role.hangs {
+        let what = format!("podwire node run {}", role.said());
+        let silent = Finding::wrong(Kind::NodeRoleSilent, what);
+        findings.push(match restart_node_role(holder(directory)) {
+            Some(command) => silent.fix(command),
+            None => silent.look(node_log()),
         });
     } else if !role.well {
         let what = format!("podwire node run: {}", role.status);

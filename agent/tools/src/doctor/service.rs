@@ -70,6 +70,17 @@ pub(super) fn has_node_unit() -> bool {
     sees_systemd() && has_unit("podwire-node")
 }
 
+/// The command that replaces a hanging node role, the one with this pid; None if nobody starts
+/// another.
+pub(super) fn restart_node_role(pid: Option<u32>) -> Option<String> {
+    if has_node_unit() {
+        return Some("systemctl restart podwire-node".to_owned());
+    }
+    let cgroup = std::fs::read_to_string(format!("/proc/{}/cgroup", pid?)).unwrap_or_default();
+    let is_in_pod = cgroup.contains("kubepods");
+    is_in_pod.then(|| format!("kill -KILL {}", pid.unwrap_or_default()))
+}
+
 /// The command that shows the node role's log.
 pub(super) fn node_log() -> String {
     match has_node_unit() {

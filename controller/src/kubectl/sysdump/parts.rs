@@ -67,8 +67,14 @@ pub(super) fn sources<'a>(
         if pod.part == Part::Agent {
             let file = format!("{directory}/bundle.json");
             let bundle = async move {
-                let bundle = bundle(cluster, pod).await;
-                put(&mut files.borrow_mut(), &directory, bundle);
+                let taken = match bundle(cluster, pod).await {
+                    Ok(archive) => put(&mut files.borrow_mut(), &directory, &archive),
+                    Err(why) => Err(why),
+                };
+                if let Err(why) = taken {
+                    let index = format!("{directory}/bundle.json");
+                    files.borrow_mut().put(&index, Err(why));
+                }
             };
             bundles.push(Source::new(file, bundle));
         }
@@ -125,7 +131,7 @@ async fn log_of(
 }
 
 /// What a node's agent collects.
-async fn bundle(cluster: &Cluster, pod: &OwnPod) -> Result<Vec<(String, String)>, String> {
+async fn bundle(cluster: &Cluster, pod: &OwnPod) -> Result<Vec<u8>, String> {
     if let Some(away) = &pod.away {
         return Err(away.clone());
     }
@@ -136,40 +142,20 @@ async fn bundle(cluster: &Cluster, pod: &OwnPod) -> Result<Vec<(String, String)>
     // With code 1 too there is one, which says what is missing.
     match output.stdout.is_empty() {
         true => Err(output.complaint()),
-        false => unpacked(&output.stdout),
+        false => Ok(output.stdout),
     }
 }
 
-/// Adds a node's files, and what it says that they lack.
-fn put(files: &mut Files, directory: &str, bundle: Result<Vec<(String, String)>, String>) {
+/// Adds the files of a node's archive, without its directory's name, and what it says that they
+/// lack.
+fn put(files: &mut Files, directory: &str, archive: &[u8]) -> Result<(), String> {
     #[derive(Deserialize)]
     struct Index {
         missing: Vec<Missing>,
     }
-    let index = format!("{directory}/bundle.json");
-    let bundle = match bundle {
-        Ok(bundle) => bundle,
-        Err(why) => return files.put(&index, Err(why)),
-    };
-    let said = bundle.iter().find(|(file, _)| file == "bundle.json");
-    match said.and_then(|(_, text)| serde_json::from_str::<Index>(text).ok()) {
-        None => files.put(&index, Err("the bundle does not say what it lacks")),
-        Some(Index { missing }) => {
-            for Missing { file, why } in missing {
-                files.put(&format!("{directory}/{file}"), Err(why));
-            }
-        }
-    }
-    for (file, text) in bundle {
-        files.put(&format!("{directory}/{file}"), Ok::<_, String>(text));
-    }
-}
-
-/// The files of an archive, without its directory's name.
-fn unpacked(archive: &[u8]) -> Result<Vec<(String, String)>, String> {
     let failed = |error: std::io::Error| format!("its bundle can't be read: {error}");
     let limited = GzDecoder::new(archive).take(LARGEST_BUNDLE);
-    let mut files = Vec::new();
+    let mut index = None;
     for entry in tar::Archive::new(limited).entries().map_err(failed)? {
         let mut entry = entry.map_err(failed)?;
         let path = entry.path().map_err(failed)?;
@@ -181,7 +167,15 @@ fn unpacked(archive: &[u8]) -> Result<Vec<(String, String)>, String> {
         let file = plain.collect::<Vec<_>>().join("/");
         let mut text = Vec::new();
         entry.read_to_end(&mut text).map_err(failed)?;
-        files.push((file, String::from_utf8_lossy(&text).into_owned()));
+        let text = String::from_utf8_lossy(&text).into_owned();
+        if file == "bundle.json" {
+            index = serde_json::from_str::<Index>(&text).ok();
+        }
+        files.put(&format!("{directory}/{file}"), Ok::<_, String>(text));
     }
-    Ok(files)
+    let Index { missing } = index.ok_or("the bundle does not say what it lacks")?;
+    for Missing { file, why } in missing {
+        files.put(&format!("{directory}/{file}"), Err(why));
+    }
+    Ok(())
 }

@@ -13,7 +13,7 @@ use podwire_ovs::value::{Atom, Value as Column};
 use serde_json::json;
 use tokio::time::Instant;
 
-use super::{Answer, ShapeArgs, answered, listed};
+use super::{Answer, Change, Done, ShapeArgs, answered, listed};
 use crate::cluster::network::{Mistake, Shape, Topology, network_name, shape};
 use crate::config::Config;
 use crate::diff::Plan;
@@ -63,7 +63,7 @@ pub async fn create(
     name: &str,
     topology: Topology,
     args: &ShapeArgs,
-) -> Result<String, ToolError> {
+) -> Result<Done, ToolError> {
     let ovsdb = open(config).await?;
     let network = network_name(Some(name)).map_err(mistaken)?;
     let mut wanted = json!({ "topology": topology.word() });
@@ -73,7 +73,7 @@ pub async fn create(
     if let Some((_, known)) = all.iter().find(|(it, _)| *it == network) {
         let fields = known.differing(&asked);
         return match &fields[..] {
-            [] => Ok(format!("network {name} is there already\n")),
+            [] => Ok(Done::alone(Change::Unchanged, name)),
             fields => {
                 let fields = fields.join(", ");
                 let what = format!("network {name} exists with other {fields}");
@@ -87,14 +87,14 @@ pub async fn create(
         return Err(ToolError::Refused(what));
     }
     write(&ovsdb, (&network, None), &rows::alone(&network, &asked)).await?;
-    Ok(format!("created network {name}\n"))
+    Ok(Done::alone(Change::Created, name))
 }
 
 /// Changes a network, if all of the change can be done in place.
 ///
 /// # Errors
 /// It has ports, and something can't change under them; and as [`create`].
-pub async fn update(config: &Config, name: &str, args: &ShapeArgs) -> Result<String, ToolError> {
+pub async fn update(config: &Config, name: &str, args: &ShapeArgs) -> Result<Done, ToolError> {
     let ovsdb = open(config).await?;
     let (network, known, ports) = of_name(&ovsdb, name)?;
     let mut wanted = known.config();
@@ -109,18 +109,18 @@ pub async fn update(config: &Config, name: &str, args: &ShapeArgs) -> Result<Str
         )));
     }
     if known.differing(&asked).is_empty() {
-        return Ok(format!("network {name} is so already\n"));
+        return Ok(Done::alone(Change::Unchanged, name));
     }
     let rows = rows::alone(&network, &asked);
     write(&ovsdb, (&network, Some(&known)), &rows).await?;
-    Ok(format!("updated network {name}\n"))
+    Ok(Done::alone(Change::Updated, name))
 }
 
 /// Removes the rows of a network.
 ///
 /// # Errors
 /// It has ports; there is none; and as [`create`].
-pub async fn delete(config: &Config, name: &str) -> Result<String, ToolError> {
+pub async fn delete(config: &Config, name: &str) -> Result<Done, ToolError> {
     let ovsdb = open(config).await?;
     let (network, known, ports) = of_name(&ovsdb, name)?;
     if !ports.is_empty() {
@@ -129,7 +129,7 @@ pub async fn delete(config: &Config, name: &str) -> Result<String, ToolError> {
         return Err(ToolError::Refused(what));
     }
     write(&ovsdb, (&network, Some(&known)), &[]).await?;
-    Ok(format!("deleted network {name}\n"))
+    Ok(Done::alone(Change::Deleted, name))
 }
 
 async fn open(config: &Config) -> Result<Ovsdb, ToolError> {
