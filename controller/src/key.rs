@@ -205,7 +205,7 @@ impl Of {
             | Self::BaselinePolicy => &[Table::PortGroup, Table::Acl],
             Self::Peers => &[Table::AddressSet],
             Self::Pod => &[Table::LogicalSwitchPort],
-            Self::Service => &[Table::LoadBalancer],
+            Self::Service => &[Table::LoadBalancer, Table::AddressSet],
             Self::Definition | Self::UserNetwork | Self::ClusterUserNetwork | Self::Members => &[],
         }
     }

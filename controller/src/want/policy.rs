@@ -35,7 +35,7 @@ use members::set_name;
 
 pub use compile::Compiled;
 pub use index::{Namespaces, Policies, Subject, candidate};
-pub use isolation::{isolated, isolation};
+pub use isolation::{Open, isolated, isolation, open_member, open_sets};
 pub use logging::{METER, logged};
 pub use members::{Candidate, PeerSet};
 pub use tiers::Decision;

@@ -58,7 +58,10 @@ impl State {
         self.is_held(key.of)
             // Primary ones depend on services, too.
             || (is_other && of(&[Of::Definition, Of::Service]))
-            || (key.of == Of::Service && self.has_primaries() && of(&[Of::Definition, Of::Pod]))
+            // So do the services that their pods reach, and the members of those's sets.
+            || (matches!(key.of, Of::Service | Of::Members)
+                && self.has_primaries()
+                && of(&[Of::Definition, Of::Pod, Of::Service]))
     }
 
     pub(crate) fn learn_node(&mut self, name: Name, node: Option<Node>) {

@@ -120,6 +120,7 @@ impl State {
         let is_primary = before.iter().chain(&definition).any(of);
         super::learn::set(&mut self.cluster.definitions, id.clone(), definition);
         if is_primary {
+            self.mark_open_sets();
             self.mark_primary(&id.0);
         }
         self.changed(Key::object(Of::Definition, id));
@@ -377,6 +378,7 @@ impl State {
             None => {
                 self.spaces.others.remove(network);
                 self.networks.live.remove(network);
+                self.mark_open_sets();
             }
         }
         if is_changed {
@@ -394,7 +396,7 @@ impl State {
         let mut all = want::network::network(network, shape);
         if shape.role == Role::Primary {
             all.extend(want::primary::router(network, shape));
-            let open = self.open_endpoints();
+            let open = self.open_ports();
             all.extend(isolation(network, &open, self.policies.has_tiers()));
         }
         all

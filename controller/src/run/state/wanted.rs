@@ -132,7 +132,19 @@ impl State {
             }
             Of::Members => Ok(Wanted::default()),
             Of::Pod => self.wanted_of_pod(&key.id(), plan, effects),
-            Of::Service => Ok(self.wanted_of_service(&key.id(), plan, effects).into()),
+            Of::Service => {
+                let id = key.id();
+                let mut rows = self.wanted_of_service(&id, plan, effects);
+                let service = self.cluster.services.get(&id);
+                let open = service
+                    .map(|it| self.open_rows(&id, it))
+                    .unwrap_or_default();
+                rows.extend(open.rows);
+                Ok(Wanted {
+                    rows,
+                    members: open.members,
+                })
+            }
         }
     }
 
