@@ -79,6 +79,25 @@ async fn networks_are_made_shown_changed_and_removed_with_their_refusals() {
         let (code, text) = run(line);
         assert!(code == Some(2) && text.contains(field), "{line}: {text}");
     }
+    // And what the leader would refuse.
+    for (line, why) in [
+        (
+            "create shop/bad --network shop.blue",
+            "shop.blue and shop-blue would have rows of the same names",
+        ),
+        (
+            "create shop/bad --subnets 10.244.7.0/24",
+            "overlaps with 10.244.0.0/16 (--cluster-subnets)",
+        ),
+        (
+            "update shop/blue --subnets 10.96.0.0/24 --exclude 10.96.0.0/30",
+            "overlaps with 10.96.0.10/32 (the cluster IPs of services)",
+        ),
+    ] {
+        let (code, text) = run(line);
+        assert!(code == Some(1) && text.contains(why), "{line}: {text}");
+    }
+    assert_eq!(config(&server, "blue")["subnets"], "10.1.0.0/24");
     assert_eq!(
         server.object("NetworkAttachmentDefinition", "shop", "bad"),
         None

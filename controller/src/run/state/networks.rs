@@ -49,11 +49,6 @@ impl Networks {
         self.held.get(pod).into_iter().flatten()
     }
 
-    /// Why a definition is not, or not wholly, what its network is.
-    pub(crate) fn refusal(&self, definition: &ObjectName) -> Option<&str> {
-        self.refused.get(definition).map(String::as_str)
-    }
-
     /// The pods that ask for a definition.
     pub(crate) fn asking(&self, definition: &ObjectName) -> impl Iterator<Item = &ObjectName> {
         self.asking.get(definition).into_iter().flatten()
@@ -453,18 +448,18 @@ impl State {
         ))
     }
 
+    /// Why a definition is not, or not wholly, what its network is.
+    pub(crate) fn refusal(&self, id: &ObjectName) -> Option<String> {
+        let known = self.cluster.definitions.contains_key(id);
+        let refused = self.networks.refused.get(id).filter(|_| known);
+        refused.cloned().or_else(|| self.no_primary(id))
+    }
+
     /// What is said of a definition.
     pub(super) fn check_definition(&self, id: &ObjectName, effects: &mut Effects) {
         let definition = self.cluster.definitions.get(id);
         let mistake = definition.and_then(|it| it.network.as_ref().err());
-        let refused = self
-            .networks
-            .refused
-            .get(id)
-            .filter(|_| definition.is_some())
-            .cloned()
-            .or_else(|| self.no_primary(id));
-        effects.warning = match (mistake, refused) {
+        effects.warning = match (mistake, self.refusal(id)) {
             (Some(mistake), _) => Some(("NetworkMistake", mistake.clone())),
             (None, Some(refused)) => Some(("NetworkConflict", refused)),
             (None, None) => None,
