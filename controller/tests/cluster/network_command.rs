@@ -311,3 +311,34 @@ async fn without_a_cluster_the_rows_themselves_are_made_shown_changed_and_remove
         "{text}"
     );
 }
+
+#[test]
+fn of_two_who_make_one_network_at_the_same_time_one_is_refused() {
+    let central = Central::start();
+    let nb = central.local_northbound();
+    for round in 0..3 {
+        // Of one shape each, of which the database can have one.
+        let made = std::thread::scope(|scope| {
+            let all: Vec<_> = (0..6)
+                .map(|number| {
+                    let line = format!("create net{round} --subnets 10.{number}.0.0/24");
+                    let mut command =
+                        std::process::Command::new(env!("CARGO_BIN_EXE_podwire-controller"));
+                    command.args(["network", "--nb", &nb]).args(line.split(' '));
+                    scope.spawn(move || run(command))
+                })
+                .collect();
+            let all = all.into_iter().map(|it| it.join().unwrap());
+            all.collect::<Vec<_>>()
+        });
+        let done = made.iter().filter(|(code, _)| *code == Some(0));
+        assert_eq!(done.count(), 1, "{made:?}");
+        let refused = made.iter().filter(|(code, text)| {
+            let others = ["meanwhile: try again", "exists with other subnets"];
+            *code == Some(1) && others.iter().any(|it| text.contains(it))
+        });
+        assert_eq!(refused.count(), 5, "{made:?}");
+        let switches = names(&central, "Logical_Switch");
+        assert_eq!(switches.len(), round + 1, "{switches:?}");
+    }
+}
