@@ -110,6 +110,7 @@ impl State {
         let keys: Vec<Key> = networks.collect();
         self.dirty.extend(keys);
         self.networks.refused.remove(&id);
+        self.mark_refused();
         self.mark_asking(&id);
         let of = |it: &Definition| it.network.as_ref().map(|(_, it)| it.role) == Ok(Role::Primary);
         let is_primary = before.iter().chain(&definition).any(of);
@@ -143,6 +144,15 @@ impl State {
     fn mark_asking(&mut self, definition: &ObjectName) {
         let pods = self.networks.asking.get(definition).into_iter().flatten();
         self.dirty.extend(pods.cloned().map(Key::pod));
+    }
+
+    /// What was in the way of refused networks may be gone.
+    fn mark_refused(&mut self) {
+        let refused = self.networks.refused.keys();
+        let defined = refused.filter_map(|id| self.cluster.definitions.get(id));
+        let defined = defined.filter_map(|it| Some(shared(&it.network.as_ref().ok()?.0)));
+        let keys: Vec<Key> = defined.collect();
+        self.dirty.extend(keys);
     }
 
     /// The keys of networks, by definitions and rows.
@@ -373,7 +383,10 @@ impl State {
             None => {
                 self.spaces.others.remove(network);
                 self.networks.live.remove(network);
-                self.mark_open_sets();
+                if is_changed {
+                    self.mark_open_sets();
+                    self.mark_refused();
+                }
             }
         }
         if is_changed {
@@ -400,8 +413,21 @@ impl State {
     /// Why a network can't have its rows: others have their names.
     fn conflict(&self, network: &Network, shape: &Shape, plan: &Plan<'_>) -> Option<String> {
         let own = prefix(network.name());
-        let mut live = self.networks.live.keys().filter(|it| *it != network);
-        if let Some(other) = live.find(|it| prefix(it.name()) == own) {
+        let clashes = |it: &&Network| *it != network && prefix(it.name()) == own;
+        let first = match self.networks.live.contains_key(network) {
+            // What exists wins.
+            true => None,
+            false => self.networks.live.keys().find(clashes).or_else(|| {
+                let defined = self.cluster.definitions.iter();
+                let defined = defined.filter_map(|(id, it)| {
+                    let (of, _) = it.network.as_ref().ok()?;
+                    (prefix(of.name()) == own).then_some(((it.created, id), of))
+                });
+                let (_, oldest) = defined.min_by_key(|(age, _)| *age)?;
+                Some(oldest).filter(clashes)
+            }),
+        };
+        if let Some(other) = first {
             return Some(format!(
                 "name of its spec.config: {} and {} would have rows of the same names: choose \
                  another",
