@@ -370,6 +370,52 @@ async fn mistakes_are_named_on_their_object_and_stop_no_other() {
 }
 
 /// A pod whose interface net1 is on a network, as Multus has it made.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_becomes_of_a_topology_that_is_not_known_leaves_no_row_and_takes_none_from_pods() {
+    let (central, server, mut controller) = populated().await;
+    with_blue(&server);
+    server.apply(definition(
+        "red",
+        "red",
+        &json!({ "subnets": "10.2.0.0/24" }),
+    ));
+    let red = "red_ovn_layer2_switch";
+    await_row(&central, "Logical_Switch", red, true);
+    server.apply(asking("node-a", "on-blue", "blue"));
+    let entry = await_entry(&server, "on-blue", "default/blue");
+    let port = "default.blue_default_on-blue";
+    for name in ["blue", "red"] {
+        let network = if name == "blue" { "tenant-blue" } else { name };
+        let odd = json!({ "topology": "evpn", "subnets": "10.1.0.0/24" });
+        server.apply(definition(name, network, &odd));
+    }
+    let of = "NetworkAttachmentDefinition";
+    await_event(
+        &server,
+        of,
+        "red",
+        "topology of its spec.config: \"evpn\" is neither",
+    );
+    await_event(
+        &server,
+        of,
+        "blue",
+        "stays what it was while pods are on it",
+    );
+    await_row(&central, "Logical_Switch", red, false);
+    controller.idle().await;
+    let has = |table: &str, name: &str| names(&central, table).contains(&name.to_owned());
+    assert!(has("Logical_Switch", SWITCH) && has("Logical_Switch_Port", port));
+    assert_eq!(await_entry(&server, "on-blue", "default/blue"), entry);
+    // A successor reads it so, too; and with the last pod the rows go.
+    controller.stop().await.unwrap();
+    let mut next = Running::start(&central, &server, &[]);
+    assert_eq!(next.idle().await.operations, 0);
+    server.delete("default", "on-blue");
+    await_row(&central, "Logical_Switch", SWITCH, false);
+    next.stop().await.unwrap();
+}
+
 /// Made on a day of January.
 fn made(day: u8, mut definition: Value) -> Value {
     let metadata = &mut definition["metadata"];

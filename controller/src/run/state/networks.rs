@@ -485,7 +485,12 @@ impl State {
     pub(super) fn check_definition(&self, id: &ObjectName, effects: &mut Effects) {
         let definition = self.cluster.definitions.get(id);
         let mistake = definition.and_then(|it| it.network.as_ref().err());
+        let mut held = self.networks.held.values().flat_map(BTreeMap::keys);
         effects.warning = match (mistake, self.refusal(id)) {
+            (Some(mistake), _) if held.any(|entry| definition_of(entry) == *id) => {
+                let stays = "its network stays what it was while pods are on it";
+                Some(("NetworkMistake", format!("{mistake}; {stays}")))
+            }
             (Some(mistake), _) => Some(("NetworkMistake", mistake.clone())),
             (None, Some(refused)) => Some(("NetworkConflict", refused)),
             (None, None) => None,
