@@ -13,7 +13,7 @@ use crate::networks::{NETWORKS, await_event, definition};
 use crate::packets::Network;
 use crate::user_networks::{OF_NAMESPACE, is_made, of_namespace};
 
-const LABEL: &str = "k8s.ovn.org/primary-user-defined-network";
+pub(crate) const LABEL: &str = "k8s.ovn.org/primary-user-defined-network";
 
 fn namespace(name: &str, labels: &Value) -> Value {
     json!({
@@ -22,11 +22,11 @@ fn namespace(name: &str, labels: &Value) -> Value {
     })
 }
 
-fn labelled(name: &str) -> Value {
+pub(crate) fn labelled(name: &str) -> Value {
     namespace(name, &json!({ LABEL: "" }))
 }
 
-fn primary(subnet: &str) -> Value {
+pub(crate) fn primary(subnet: &str) -> Value {
     json!({ "topology": "Layer2", "layer2": { "role": "Primary", "subnets": [subnet] } })
 }
 
