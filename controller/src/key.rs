@@ -98,6 +98,13 @@ impl Network {
     }
 }
 
+/// The default one.
+impl Default for Network {
+    fn default() -> Self {
+        Self::DEFAULT
+    }
+}
+
 /// An interface of a pod: what has a logical port and addresses.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Attachment {

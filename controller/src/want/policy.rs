@@ -5,6 +5,10 @@
 //! rule. The pods that a rule names are an address set, shared by all rules that name the
 //! same ones.
 //!
+//! A primary network has sets and policies' groups of its own, with the ports and addresses that
+//! pods have there: two networks may have the same addresses. The groups of isolated pods are those
+//! of the default one.
+//!
 //! Names, priorities and external_ids are those of ovn-kubernetes.
 
 mod compile;
@@ -19,6 +23,7 @@ mod verdict;
 use std::collections::BTreeSet;
 
 use ipnet::IpNet;
+use podwire_cluster::address::digest;
 use podwire_ovs::nb::Table;
 use podwire_ovs::value::Value;
 
@@ -26,7 +31,7 @@ use super::Row;
 use crate::cluster::Name;
 use crate::cluster::policy::Direction;
 use crate::ipam::nth;
-use crate::key::Key;
+use crate::key::{Key, Network};
 use crate::members::Member;
 use index::member;
 use logging::unlogged;
@@ -49,34 +54,64 @@ const DROP: u16 = 1000;
 const NAME: usize = 63;
 
 /// Identifies a row as ovn-kubernetes does: by the type of its owner, and by parts of it.
-struct Ids(Vec<(&'static str, String)>);
+struct Ids {
+    network: Network,
+    all: Vec<(&'static str, String)>,
+}
 
 impl Ids {
     fn new(owner_type: &str, name: String) -> Self {
-        Self(vec![
-            (
-                "k8s.ovn.org/owner-controller",
-                "default-network-controller".to_owned(),
-            ),
-            ("k8s.ovn.org/owner-type", owner_type.to_owned()),
-            ("k8s.ovn.org/name", name),
-        ])
+        Self {
+            network: Network::DEFAULT,
+            all: vec![
+                (
+                    "k8s.ovn.org/owner-controller",
+                    controller(&Network::DEFAULT),
+                ),
+                ("k8s.ovn.org/owner-type", owner_type.to_owned()),
+                ("k8s.ovn.org/name", name),
+            ],
+        }
+    }
+
+    fn on(mut self, network: &Network) -> Self {
+        self.network = network.clone();
+        self.all[0].1 = controller(network);
+        self
     }
 
     fn and(mut self, key: &'static str, value: impl ToString) -> Self {
-        self.0.push((key, value.to_string()));
+        self.all.push((key, value.to_string()));
         self
     }
 
     fn id(&self) -> String {
-        let parts: Vec<&str> = self.0.iter().map(|(_, value)| value.as_str()).collect();
+        let parts: Vec<&str> = self.all.iter().map(|(_, value)| value.as_str()).collect();
         parts.join(":")
+    }
+
+    /// What matches call it.
+    fn hashed(&self) -> String {
+        match self.network == Network::DEFAULT {
+            true => hashed(&self.id()),
+            false => unchosen(&self.id()),
+        }
     }
 
     fn external_ids(self) -> Vec<(&'static str, String)> {
         let id = self.id();
-        self.and("k8s.ovn.org/id", id).0
+        self.and("k8s.ovn.org/id", id).all
     }
+}
+
+fn controller(of: &Network) -> String {
+    format!("{}-network-controller", of.name())
+}
+
+/// Whoever makes definitions chooses a network's name, and must not get the name of another row by
+/// it, as FNV would let him.
+fn unchosen(id: &str) -> String {
+    format!("udn_{:032x}", u128::from_be_bytes(digest(id)))
 }
 
 /// FNV-1a, 64 bits, as a name that OVN's matches can have.
@@ -246,9 +281,9 @@ pub fn namespace(namespace: &str, directions: &BTreeSet<Direction>) -> Vec<Row> 
 }
 
 /// The rows of a set of peers.
-fn peers(id: &str, set: &PeerSet) -> Vec<Row> {
+fn peers(id: &str, set: &PeerSet, network: &Network) -> Vec<Row> {
     let rows = Family::BOTH.map(|family| {
-        let mut row = row(Table::AddressSet, set.ids(family));
+        let mut row = row(Table::AddressSet, set.ids(family).on(network));
         row.name = set_name(id, family).to_string();
         row
     });
@@ -257,7 +292,7 @@ fn peers(id: &str, set: &PeerSet) -> Vec<Row> {
 
 /// A row with the name that ovn-kubernetes gives it.
 fn row(table: Table, ids: Ids) -> Row {
-    let mut row = Row::new(table, hashed(&ids.id()));
+    let mut row = Row::new(table, ids.hashed());
     row.external_ids = ids.external_ids();
     row
 }

@@ -24,6 +24,7 @@ mod policies;
 mod policy_command;
 mod policy_groups;
 mod primary;
+mod primary_policies;
 mod protection;
 mod rbac;
 mod round;

@@ -3,6 +3,7 @@
 //! its network, changes nothing for them.
 
 mod attachments;
+mod policies;
 mod primary;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,6 +16,7 @@ use tokio::time::Instant;
 
 pub(super) use self::attachments::definition_of;
 use self::attachments::{attachment_of, written};
+pub(super) use self::policies::{Scopes, everywhere};
 use super::State;
 use super::begin::{UID, addresses_in, by_age, ports};
 use super::wanted::{Effects, Wanted};
@@ -116,6 +118,7 @@ impl State {
         let is_primary = before.iter().chain(&definition).any(of);
         super::learn::set(&mut self.cluster.definitions, id.clone(), definition);
         if is_primary {
+            self.scopes_changed = true;
             self.mark_open_sets();
             self.mark_primary(&id.0);
         }
@@ -248,6 +251,7 @@ impl State {
     fn open(&mut self, network: Network, shape: Shape) {
         let mut excluded = shape.exclude_subnets.clone();
         excluded.extend(shape.routers().map(|it| IpNet::from(it.addr())));
+        self.scopes_changed = true;
         let layout = Layout::Shared { excluded };
         let is_new = !self.spaces.others.contains_key(&network);
         let space = self
@@ -384,6 +388,7 @@ impl State {
                 self.spaces.others.remove(network);
                 self.networks.live.remove(network);
                 if is_changed {
+                    self.scopes_changed = true;
                     self.mark_open_sets();
                     self.mark_refused();
                 }

@@ -86,13 +86,25 @@ impl State {
         plan: &Plan<'_>,
         effects: &mut Effects,
     ) -> Result<Wanted, Problem> {
-        if key.network != Network::DEFAULT {
-            return Ok(match key.of {
-                Of::Cluster => self.wanted_of_network(&key.network, plan),
-                _ => Wanted::default(),
-            });
-        }
+        let is_default = key.network == Network::DEFAULT;
         match key.of {
+            Of::Peers => {
+                let policies = self.policies_on(&key.network);
+                let rows = policies
+                    .map(|it| it.peers_rows(&key.name))
+                    .unwrap_or_default();
+                self.fill(plan, key, &rows);
+                Ok(rows.into())
+            }
+            Of::Policy => Ok(self.wanted_of_policy(key, effects).into()),
+            Of::ClusterPolicy | Of::AdminPolicy | Of::BaselinePolicy => {
+                if is_default {
+                    self.report_conditions(key, effects);
+                }
+                Ok(self.policy_rows(key).into())
+            }
+            Of::Cluster if !is_default => Ok(self.wanted_of_network(&key.network, plan)),
+            _ if !is_default => Ok(Wanted::default()),
             Of::Cluster => {
                 let mut rows = want::cluster();
                 if self.policies.has_tiers() {
@@ -120,16 +132,6 @@ impl State {
                 Ok(Wanted { rows, members })
             }
             Of::Namespace => Ok(self.wanted_of_namespace(&key.name, effects).into()),
-            Of::Peers => {
-                let rows = self.policies.peers_rows(&key.name);
-                self.fill(plan, &key.name, &rows);
-                Ok(rows.into())
-            }
-            Of::Policy => Ok(self.wanted_of_policy(&key.id(), effects).into()),
-            Of::ClusterPolicy | Of::AdminPolicy | Of::BaselinePolicy => {
-                self.report_conditions(key, effects);
-                Ok(self.tiered_rows(key).into())
-            }
             Of::Members => Ok(Wanted::default()),
             Of::Pod => self.wanted_of_pod(&key.id(), plan, effects),
             Of::Service => {
@@ -324,12 +326,18 @@ impl State {
             };
             annotate((&pod.uid, version), &others, &entry, effects);
         }
-        let addresses: Vec<_> = claimed.addresses.iter().map(ipnet::IpNet::addr).collect();
-        let mut members = self
-            .policies
-            .members(&candidate(id, pod, &self.cluster.namespaces), &addresses);
-        let of = primary.as_ref().map(|(_, network)| network);
-        members.extend(of.map(|network| isolated(network, &pod_port(id))));
+        let of = primary.map(|(_, network)| network);
+        let mut members = BTreeSet::new();
+        for network in of.iter().chain([&Network::DEFAULT]) {
+            let policies = self
+                .policies_on(network)
+                .zip(self.place_on(id, pod, network));
+            if let Some((policies, (port, own))) = policies {
+                let pod = candidate(id, pod, &self.cluster.namespaces);
+                members.extend(policies.members(&pod, &port, &own.ips()));
+            }
+        }
+        members.extend(of.map(|network| isolated(&network, &pod_port(id))));
         let mut rows = want::pod(id, pod, &claimed);
         rows.extend(attached);
         Ok(Wanted { rows, members })
@@ -377,12 +385,13 @@ impl State {
         }
     }
 
-    fn wanted_of_policy(&self, id: &ObjectName, effects: &mut Effects) -> Vec<want::Row> {
-        let policy = self.policies.get(id);
+    fn wanted_of_policy(&self, key: &Key, effects: &mut Effects) -> Vec<want::Row> {
+        let policy = self.policies.get(&key.id());
+        let policy = policy.filter(|_| key.network == Network::DEFAULT);
         if let Some(policy) = policy.filter(|policy| !policy.problems.is_empty()) {
             effects.warning = Some(("PolicyMistake", policy.problems.join("; ")));
         }
-        self.policy_rows(id)
+        self.policy_rows(key)
     }
 
     fn wanted_of_namespace(&self, name: &Name, effects: &mut Effects) -> Vec<want::Row> {
@@ -394,10 +403,24 @@ impl State {
         self.namespace_rows(name)
     }
 
-    /// The rows of a policy.
-    pub(crate) fn policy_rows(&self, id: &ObjectName) -> Vec<want::Row> {
-        let logging = self.cluster.logging.get(&id.0);
-        logged(self.policies.policy_rows(id).to_vec(), logging)
+    /// The rows of a policy on a network.
+    pub(crate) fn policy_rows(&self, key: &Key) -> Vec<want::Row> {
+        let own = key.clone().on(Network::DEFAULT);
+        let policies = self.policies_on(&key.network);
+        let (rows, logging) = match key.of {
+            Of::Policy => (
+                policies.map(|it| it.policy_rows(&own.id())),
+                self.cluster.logging.get(&key.namespace),
+            ),
+            _ => (
+                policies.map(|it| it.tiered_rows(&own)),
+                self.cluster
+                    .tiered
+                    .get(&own)
+                    .and_then(|it| it.logging.as_ref()),
+            ),
+        };
+        logged(rows.unwrap_or_default().to_vec(), logging)
     }
 
     /// The rows of a namespace's isolated pods. Its groups rest when it is gone: it may come again
@@ -409,13 +432,6 @@ impl State {
             self.policies.namespace_rows(name, is_there),
             self.cluster.logging.get(name),
         )
-    }
-
-    /// The rows of a policy of the whole cluster.
-    pub(crate) fn tiered_rows(&self, key: &Key) -> Vec<want::Row> {
-        let policy = self.cluster.tiered.get(key);
-        let logging = policy.and_then(|it| it.logging.as_ref());
-        logged(self.policies.tiered_rows(key).to_vec(), logging)
     }
 
     /// Whether a key's ACLs need the meter.

@@ -10,7 +10,7 @@ use super::{DROP, Ids, PeerSet, acl, of_uid, policy_ids, row, tiered_ids};
 use crate::cluster::Name;
 use crate::cluster::policy::{Direction, NamedPort, Namespaces, Peer, Policy, Ports, Rule};
 use crate::cluster::tiered::{Action, Content};
-use crate::key::Key;
+use crate::key::{Key, Network};
 use crate::want::Row;
 
 /// What a policy needs.
@@ -29,11 +29,11 @@ pub struct Compiled {
 /// The numbers that the containers of the pods in a set give a port.
 pub(super) type Numbers<'a> = &'a dyn Fn(&PeerSet, &NamedPort) -> BTreeSet<u16>;
 
-/// The rows of a policy.
+/// The rows of a policy on a network.
 pub(super) fn policy(
-    namespace: &str,
-    name: &str,
+    (namespace, name): (&str, &str),
     policy: &Policy,
+    network: &Network,
     numbers: Numbers<'_>,
 ) -> Compiled {
     let owner = Owner::Policy(namespace, name, &policy.uid);
@@ -41,7 +41,7 @@ pub(super) fn policy(
         namespaces: Namespaces::Own(namespace.into()),
         pods: policy.selector.clone(),
     };
-    let mut compiler = Compiler::new(owner, &subject, numbers);
+    let mut compiler = Compiler::new(owner, &subject, network, numbers);
     for direction in Direction::BOTH {
         let rules = policy.rules(direction).unwrap_or_default();
         compiler.rules(direction, rules.iter().enumerate());
@@ -49,10 +49,15 @@ pub(super) fn policy(
     compiler.found
 }
 
-/// The rows of a policy of the whole cluster.
-pub(super) fn tiered(key: &Key, policy: &Content, numbers: Numbers<'_>) -> Compiled {
+/// The rows of a policy of the whole cluster on a network.
+pub(super) fn tiered(
+    key: &Key,
+    policy: &Content,
+    network: &Network,
+    numbers: Numbers<'_>,
+) -> Compiled {
     let owner = Owner::Tiered(key, &policy.uid);
-    let mut compiler = Compiler::new(owner, &policy.subject, numbers);
+    let mut compiler = Compiler::new(owner, &policy.subject, network, numbers);
     for direction in Direction::BOTH {
         for (run, rules) in policy.runs(direction) {
             let action = match rules.first().map(|rule| rule.action) {
@@ -108,6 +113,7 @@ struct Compiler<'a> {
     owner: Owner<'a>,
     /// The pods that the policy selects.
     subject: &'a Peer,
+    network: &'a Network,
     /// Their group.
     group: Name,
     /// Action and priority of the ACLs.
@@ -117,11 +123,17 @@ struct Compiler<'a> {
 }
 
 impl<'a> Compiler<'a> {
-    fn new(owner: Owner<'a>, subject: &'a Peer, numbers: Numbers<'a>) -> Self {
-        let group = row(Table::PortGroup, owner.group_ids());
+    fn new(
+        owner: Owner<'a>,
+        subject: &'a Peer,
+        network: &'a Network,
+        numbers: Numbers<'a>,
+    ) -> Self {
+        let group = row(Table::PortGroup, owner.group_ids().on(network));
         Self {
             owner,
             subject,
+            network,
             group: group.name.as_str().into(),
             verdict: ("allow-related", DROP + 1),
             numbers,
@@ -205,7 +217,7 @@ impl<'a> Compiler<'a> {
     }
 
     fn set(&mut self, direction: Direction, set: PeerSet) -> [String; 2] {
-        let id = set.id();
+        let id = set.id(self.network);
         self.found.sets.insert(set);
         Family::BOTH.map(|family| {
             let field = matching::address(direction, family);
@@ -219,7 +231,7 @@ impl<'a> Compiler<'a> {
             return;
         }
         self.found.group = Some(self.group.clone());
-        let ids = self.owner.ids();
+        let ids = self.owner.ids().on(self.network);
         let ids = ids.and("direction", direction).and("gress-index", index);
         let acl_name = self.owner.acl_name(direction, index);
         let of = (&*self.group, &*self.group, direction);

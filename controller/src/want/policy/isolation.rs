@@ -4,14 +4,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
-use podwire_cluster::address::digest;
 use podwire_cluster::service::Protocol;
 use podwire_cluster::{Name, ObjectName};
 use podwire_ovs::nb::Table;
 
 use super::index::member;
 use super::matching::{self, Family};
-use super::{Ids, acl, always, at_tier, hashed, row};
+use super::{Ids, acl, always, at_tier, row, unchosen};
 use crate::cluster::policy::Direction;
 use crate::key::Network;
 use crate::members::Member;
@@ -26,11 +25,9 @@ fn ids(network: &Network) -> Ids {
     Ids::new("PrimaryNetwork", network.name().to_string())
 }
 
-/// The group's name. Whoever makes definitions chooses the network's, and must not get the name of
-/// another group by it.
+/// The group's name.
 fn group(network: &Network) -> Name {
-    let bytes = digest(network.name());
-    format!("udn_{:032x}", u128::from_be_bytes(bytes)).into()
+    unchosen(network.name()).into()
 }
 
 /// The place of a pod's port on the default network.
@@ -52,7 +49,7 @@ pub fn open_sets(service: &ObjectName, ports: &BTreeSet<(Protocol, u16)>) -> Vec
 /// The place of an endpoint there.
 pub fn open_member(service: &ObjectName, protocol: Protocol, at: SocketAddr) -> Member {
     let ids = open_ids(service, (protocol, at.port()), Family::of(at.ip()));
-    let set = hashed(&ids.id()).into();
+    let set = ids.hashed().into();
     member(Table::AddressSet, set, at.ip().to_string().into())
 }
 
@@ -93,7 +90,7 @@ fn matches(open: &Open) -> Vec<String> {
     let of = |service, (protocol, number)| {
         Family::BOTH.map(|family| {
             let field = matching::address(Direction::Egress, family);
-            let set = hashed(&open_ids(service, (protocol, number), family).id());
+            let set = open_ids(service, (protocol, number), family).hashed();
             let l4 = matching::port(protocol, number);
             matching::all([&format!("{field} == ${set}"), &l4])
         })

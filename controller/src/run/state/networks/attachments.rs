@@ -160,6 +160,7 @@ impl State {
             self.dirty.insert(shared(&network));
             self.mark_owners(&definition_of(&entry));
             if self.is_primary(&network) {
+                self.scopes_changed = true;
                 self.mark_services_of(&id.0);
             }
             self.unblock();

@@ -47,6 +47,10 @@ impl State {
         if let Some((entry, network)) =
             held.find(|(entry, it)| self.is_primary(it) && has(entry, it))
         {
+            // The groups there that it should be in are not known yet.
+            if self.is_key_held(&shared(network)) {
+                return Err(Problem::blocked("NoAttachment", String::new()));
+            }
             return Ok(Some((self.selection(pod, entry, network), network.clone())));
         }
         // Its interfaces are there, or will be as it was told. Users can write what it was told.
