@@ -3,17 +3,19 @@
 
 use std::net::SocketAddr;
 
-use podwire_tests::apiserver::{endpoints, pod_on, service};
+use podwire_tests::apiserver::{endpoints, pod, pod_on, service};
+use podwire_tests::schema::assert_valid;
 use podwire_tests::{Pod, traffic};
 use serde_json::{Value, json};
 
-use crate::fixture::{Running, annotation, await_row, column, names};
+use crate::fixture::{Running, annotation, await_network, await_row, names};
 use crate::flood::{FIRST, close, restart_everything, start_pods, starts};
-use crate::members::atoms;
+use crate::members::{atoms, ports_in};
 use crate::networks::NETWORKS;
 use crate::packets::{Named, Network, ask};
 use crate::policies::{TESTS, await_reach, connects, labelled, namespace, policy};
 use crate::primary::{LABEL, primary};
+use crate::tools::ask;
 use crate::user_networks::{OF_NAMESPACE, is_made, of_namespace};
 
 /// A network for a namespace, of which all of these have the same subnet.
@@ -232,14 +234,10 @@ async fn the_rows_of_policies_on_a_network_go_with_it_and_come_again() {
             .filter(|row| row["external_ids"]["k8s.ovn.org/owner-controller"] == controller);
         own.collect::<Vec<_>>()
     };
-    let port = "tests.blue_tests_web";
-    assert_eq!(
-        column(central, "Logical_Switch_Port", port, "enabled"),
-        json!(["set", []])
-    );
     let group = of_blue("Port_Group");
     assert_eq!(group.len(), 1, "{group:?}");
-    assert!(!atoms(&group[0]["ports"]).is_empty() || group[0]["ports"][0] == "uuid");
+    let ports = ports_in(central, group[0]["name"].as_str().unwrap());
+    assert_eq!(ports, ["tests.blue_tests_web".to_owned()].into());
     let sets = of_blue("Address_Set");
     let members: Vec<String> = sets
         .iter()
@@ -278,4 +276,59 @@ async fn the_rows_of_policies_on_a_network_go_with_it_and_come_again() {
     let mut next = Running::start(central, server, &[]);
     assert_eq!(next.idle().await.operations, 0);
     next.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn explain_says_what_locks_a_pod_and_follows_it_on_its_own_network() {
+    let (network, mut controller) = on_primary(&[]);
+    let (central, server) = (&network.central, &network.server);
+    let deny = json!({ "podSelector": labelled("web"), "ingress": [
+        { "from": [{ "podSelector": labelled("front") }] },
+    ] });
+    server.apply(policy(TESTS, "some", deny));
+    for (name, app) in [("web", "web"), ("front", "front"), ("other", "other")] {
+        network.announced(0, name, app);
+    }
+    server.apply(namespace("open", json!({})));
+    server.apply(pod("node-a", "open", "plain", "uid-of-plain", json!({})));
+    await_network(server, "open", "plain");
+    controller.idle().await;
+    central.sync();
+    let explain = |pod: &str, more: &[&str]| {
+        ask(
+            central,
+            server,
+            &[&["explain", "pod", pod][..], more].concat(),
+        )
+    };
+    let (_, text) = explain("tests/web", &[]);
+    for part in [
+        "locked     by its primary network tests_blue: its node alone",
+        "services kube-system/kube-dns and default/kubernetes alone\n",
+        "network    tests/blue on tests_blue: Logical_Switch_Port tests.blue_tests_web",
+    ] {
+        assert!(text.contains(part), "{part} is not in {text}");
+    }
+    let to = |from: &str, to: &str| explain(from, &["--to", to, "--port", "80"]);
+    let (arrives, text) = to("tests/front", "tests/web");
+    let ends = [
+        "allowed by rule 0 of policy some",
+        "at port tests.blue_tests_web",
+    ];
+    assert!(arrives && ends.iter().all(|it| text.contains(it)), "{text}");
+    let (arrives, text) = to("tests/other", "10.1.0.2");
+    assert!(
+        !arrives && text.contains("no rule of some allows it"),
+        "{text}"
+    );
+    for (from, target) in [("tests/other", "open/plain"), ("open/plain", "tests/web")] {
+        let (arrives, text) = to(from, target);
+        let why = "its port there is locked by its primary network tests_blue";
+        assert!(!arrives && text.contains(why), "{text}");
+    }
+    let (_, text) = explain("tests/front", &["--to", "tests/web", "-o", "json"]);
+    let json: Value = serde_json::from_str(&text).unwrap();
+    assert_valid("controllerExplain", &json);
+    assert_eq!(json["primaryNetwork"], "tests_blue");
+    controller.stop().await.unwrap();
 }

@@ -113,6 +113,12 @@ impl State {
         }
     }
 
+    /// The primary network that a pod is on, if that is not the default one.
+    pub(crate) fn primary_held(&self, pod: &ObjectName) -> Option<&Network> {
+        let mut networks = self.networks.of(pod).map(|(_, network)| network);
+        networks.find(|network| self.is_primary(network))
+    }
+
     pub(in crate::run::state) fn is_primary(&self, network: &Network) -> bool {
         let shape = self.networks.live.get(network);
         shape.is_some_and(|it| it.role == Role::Primary)
@@ -215,7 +221,7 @@ impl State {
     }
 
     /// The services that pods with a primary network reach on the default one.
-    fn open(&self) -> [ObjectName; 2] {
+    pub(crate) fn open(&self) -> [ObjectName; 2] {
         let (namespace, name) = API_SERVER;
         [
             self.rules.dns_service.clone(),
@@ -261,7 +267,7 @@ impl State {
     }
 
     /// The addresses of the services there.
-    pub(in crate::run::state) fn open_services(&self) -> Vec<IpAddr> {
+    pub(crate) fn open_services(&self) -> Vec<IpAddr> {
         let services = self.open().map(|id| self.cluster.services.get(&id));
         let all = services.into_iter().flatten();
         all.flat_map(|it| it.cluster_ips.iter().copied()).collect()
