@@ -43,6 +43,7 @@ pub use begin::Contradiction;
 pub(crate) use begin::check;
 use groups::Unswept;
 use networks::Networks;
+use networks::Scopes;
 pub(crate) use networks::{in_rows, shared};
 pub(crate) use refused::is_refusal;
 use wanted::{Effects, Wanted};

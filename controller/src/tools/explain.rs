@@ -131,7 +131,7 @@ pub async fn explain(
             .state
             .primary_held(&question.pod)
             .map(|it| it.name().to_string()),
-        open: view.state.open(),
+        open: view.state.open_to_locked(),
         networks: networks.collect(),
         services: services_of(cluster, &recorded),
         reaches: None,

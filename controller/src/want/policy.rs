@@ -5,9 +5,8 @@
 //! rule. The pods that a rule names are an address set, shared by all rules that name the
 //! same ones.
 //!
-//! A primary network has sets and policies' groups of its own, with the ports and addresses that
-//! pods have there: two networks may have the same addresses. The groups of isolated pods are those
-//! of the default one.
+//! Another network has sets and groups of its own, with the ports and addresses that pods have
+//! there: two networks may have the same addresses. There a policy's own group isolates.
 //!
 //! Names, priorities and external_ids are those of ovn-kubernetes.
 
@@ -264,20 +263,27 @@ pub fn namespace_groups(namespace: &str) -> Vec<Row> {
 pub fn namespace(namespace: &str, directions: &BTreeSet<Direction>) -> Vec<Row> {
     let mut rows = Vec::new();
     for &direction in directions {
-        let ids = || isolated_ids(namespace, direction);
         let group = isolated_group(namespace, direction);
-        let mut add = |kind: &str, action: (&str, u16), more: &str| {
-            let name = format!("NP:{namespace}:{direction}");
-            let ids = ids().and("type", kind);
-            rows.push(acl((&group, &group, direction), action, more, &name, ids));
-        };
-        add("defaultDeny", ("drop", DROP), "");
-        let more = always(direction, &HAIRPIN);
-        // Without any rule that is `allow-related` and any load balancer, a switch follows no
-        // connections, and a drop of what its pods send takes their answers, too.
-        add("alwaysAllow", ("allow-related", DROP + 1), &more);
+        let name = format!("NP:{namespace}:{direction}");
+        let ids = || isolated_ids(namespace, direction);
+        rows.extend(isolating(&group, direction, &name, ids));
     }
     rows
+}
+
+/// What isolates the pods of a group.
+fn isolating(group: &str, direction: Direction, name: &str, ids: impl Fn() -> Ids) -> [Row; 2] {
+    let row = |kind: &str, action: (&str, u16), more: &str| {
+        let ids = ids().and("type", kind);
+        acl((group, group, direction), action, more, name, ids)
+    };
+    let more = always(direction, &HAIRPIN);
+    [
+        row("defaultDeny", ("drop", DROP), ""),
+        // Without any rule that is `allow-related` and any load balancer, a switch follows no
+        // connections, and a drop of what its pods send takes their answers, too.
+        row("alwaysAllow", ("allow-related", DROP + 1), &more),
+    ]
 }
 
 /// The rows of a set of peers.

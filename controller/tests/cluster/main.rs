@@ -14,6 +14,7 @@ mod image;
 mod leading;
 mod logging;
 mod members;
+mod multi_policies;
 mod network_command;
 mod networks;
 mod nodes;

@@ -369,7 +369,6 @@ async fn mistakes_are_named_on_their_object_and_stop_no_other() {
     controller.stop().await.unwrap();
 }
 
-/// A pod whose interface net1 is on a network, as Multus has it made.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_becomes_of_a_topology_that_is_not_known_leaves_no_row_and_takes_none_from_pods() {
     let (central, server, mut controller) = populated().await;
@@ -485,7 +484,13 @@ async fn of_definitions_that_claim_the_same_the_oldest_counts_after_a_restart_to
     controller.stop().await.unwrap();
 }
 
-fn attached<'a>(network: &'a Network, node: usize, name: &str, of: &str) -> (Pod<'a>, IpAddr) {
+/// A pod whose interface net1 is on a network, as Multus has it made.
+pub(crate) fn attached<'a>(
+    network: &'a Network,
+    node: usize,
+    name: &str,
+    of: &str,
+) -> (Pod<'a>, IpAddr) {
     let node = &network.nodes[node];
     let mut pod = node.pod(name);
     let networks = json!([{ "name": of, "namespace": "default" }]);

@@ -15,7 +15,7 @@ use crate::networks::NETWORKS;
 use crate::packets::{Named, Network, ask};
 use crate::policies::{TESTS, await_reach, connects, labelled, namespace, policy};
 use crate::primary::{LABEL, primary};
-use crate::tools::ask;
+use crate::tools;
 use crate::user_networks::{OF_NAMESPACE, is_made, of_namespace};
 
 /// A network for a namespace, of which all of these have the same subnet.
@@ -295,7 +295,7 @@ async fn explain_says_what_locks_a_pod_and_follows_it_on_its_own_network() {
     controller.idle().await;
     central.sync();
     let explain = |pod: &str, more: &[&str]| {
-        ask(
+        tools::ask(
             central,
             server,
             &[&["explain", "pod", pod][..], more].concat(),

@@ -109,12 +109,15 @@ impl State {
             let Subject::Pod(id) = &subject else {
                 continue;
             };
-            let own = pods.get(id).and_then(|pod| {
-                let (_, own) = self.place_on(id, pod, &set.network)?;
-                Some(policies.places(&set.name, &candidate(id, pod, namespaces), &own.ips()))
-            });
-            let own = own.into_iter().flatten();
-            found.extend(own.map(|place| (Key::pod(id.clone()), place)));
+            let Some(pod) = pods.get(id) else {
+                continue;
+            };
+            let own = self.places(id, pod);
+            for (.., own) in own.filter(|(network, ..)| *network == set.network) {
+                let pod = candidate(id, pod, namespaces);
+                let places = policies.places(&set.name, &pod, &own.ips());
+                found.extend(places.into_iter().map(|it| (Key::pod(id.clone()), it)));
+            }
         }
         for (key, place) in found {
             self.members.add(&key, place);

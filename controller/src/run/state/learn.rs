@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use super::State;
 use super::networks::everywhere;
 use crate::cluster::logging::Logging;
+use crate::cluster::multi::MultiPolicy;
 use crate::cluster::policy::Policy;
 use crate::cluster::tiered::Tiered;
 use crate::cluster::{Cluster, Name, Node, ObjectName, Pod, of_namespace};
@@ -63,6 +64,7 @@ impl State {
             || (matches!(key.of, Of::Service | Of::Members)
                 && self.has_primaries()
                 && of(&[Of::Definition, Of::Pod, Of::Service]))
+            || (key.of == Of::Members && !self.networks.live.is_empty() && of(&[Of::Definition]))
     }
 
     pub(crate) fn learn_node(&mut self, name: Name, node: Option<Node>) {
@@ -196,6 +198,18 @@ impl State {
         self.changed(Key::object(Of::Policy, id));
     }
 
+    pub(crate) fn learn_multi(&mut self, id: ObjectName, policy: Option<MultiPolicy>) {
+        if self.cluster.multi.get(&id) != policy.as_ref() {
+            self.timer.changed("policy");
+        }
+        for scope in self.scopes.values_mut() {
+            scope.learn_multi(&id, policy.as_ref());
+        }
+        self.scopes_changed = true;
+        set(&mut self.cluster.multi, id.clone(), policy);
+        self.changed(Key::object(Of::MultiPolicy, id));
+    }
+
     pub(crate) fn learn_tiered(&mut self, key: Key, policy: Option<Tiered>) {
         let before = self.waits_for_namespaces();
         // Its conditions change, too, and nobody waits for those.
@@ -227,9 +241,10 @@ impl State {
         let policy = self.cluster.tiered.get(key);
         let policy = policy.filter(|_| self.policies.has_tiers());
         let content = policy.and_then(|it| it.content.clone().ok());
-        for policies in everywhere(&mut self.policies, &mut self.scopes) {
-            policies.set_tiered(key.clone(), content.clone());
+        for scope in self.scopes.values_mut() {
+            scope.learn_tiered(key, content.as_ref());
         }
+        self.policies.set_tiered(key.clone(), content);
     }
 
     /// Learns whether the database has tiers of ACLs.

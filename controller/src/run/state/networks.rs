@@ -16,6 +16,7 @@ use tokio::time::Instant;
 
 pub(super) use self::attachments::definition_of;
 use self::attachments::{attachment_of, written};
+use self::policies::Scope;
 pub(super) use self::policies::{Scopes, everywhere};
 use super::State;
 use super::begin::{UID, addresses_in, by_age, ports};
@@ -117,8 +118,9 @@ impl State {
         let of = |it: &Definition| it.network.as_ref().map(|(_, it)| it.role) == Ok(Role::Primary);
         let is_primary = before.iter().chain(&definition).any(of);
         super::learn::set(&mut self.cluster.definitions, id.clone(), definition);
+        self.scopes_changed = true;
+        self.mark_multi(&id);
         if is_primary {
-            self.scopes_changed = true;
             self.mark_open_sets();
             self.mark_primary(&id.0);
         }
@@ -370,6 +372,10 @@ impl State {
             self.networks.refused.extend(is.map(|is| (id.clone(), is)));
         }
         let shape = shape.filter(|_| !is_blocked);
+        if self.scopes.get(network).is_some_and(Scope::has_rested) {
+            self.scopes_changed = true;
+            self.dirty.insert(shared(network));
+        }
         let is_changed = shape != present;
         match &shape {
             Some(shape) => {

@@ -12,6 +12,7 @@ use tokio::time::Instant;
 
 use super::State;
 use super::begin::{addresses_before, request_of, subnets_before};
+use super::networks::shared;
 use crate::cluster::logging::Logging;
 use crate::cluster::{Name, Node, ObjectName, Pod};
 use crate::diff::Plan;
@@ -105,6 +106,10 @@ impl State {
             }
             Of::Cluster if !is_default => Ok(self.wanted_of_network(&key.network, plan)),
             _ if !is_default => Ok(Wanted::default()),
+            Of::MultiPolicy => {
+                self.check_multi(&key.id(), effects);
+                Ok(Wanted::default())
+            }
             Of::Cluster => {
                 let mut rows = want::cluster();
                 if self.policies.has_tiers() {
@@ -289,6 +294,11 @@ impl State {
         if !is_known {
             self.release(id);
         }
+        // In which groups it belongs there is not known yet.
+        let waits = |it: &Network| self.scopes.contains_key(it) && self.is_key_held(&shared(it));
+        if self.networks.of(id).any(|(_, network)| waits(network)) {
+            return Err(Problem::blocked("NoAttachment", String::new()));
+        }
         let primary = self.primary_of(id, plan);
         let claimed = primary.and_then(|it| Ok((self.claimed_of_pod(id, is_known, db)?, it)));
         let (claimed, primary) = match claimed {
@@ -326,17 +336,14 @@ impl State {
             };
             annotate((&pod.uid, version), &others, &entry, effects);
         }
-        let of = primary.map(|(_, network)| network);
         let mut members = BTreeSet::new();
-        for network in of.iter().chain([&Network::DEFAULT]) {
-            let policies = self
-                .policies_on(network)
-                .zip(self.place_on(id, pod, network));
-            if let Some((policies, (port, own))) = policies {
-                let pod = candidate(id, pod, &self.cluster.namespaces);
-                members.extend(policies.members(&pod, &port, &own.ips()));
-            }
+        let selected = candidate(id, pod, &self.cluster.namespaces);
+        for (network, port, own) in self.places(id, pod) {
+            let policies = self.policies_on(&network);
+            let own = policies.map(|it| it.members(&selected, &port, &own.ips()));
+            members.extend(own.into_iter().flatten());
         }
+        let of = primary.map(|(_, network)| network);
         members.extend(of.map(|network| isolated(&network, &pod_port(id))));
         let mut rows = want::pod(id, pod, &claimed);
         rows.extend(attached);

@@ -6,7 +6,7 @@ use podwire_ovs::nb::Table;
 
 use super::matching::{self, Family, blocks, ports};
 use super::members::set_name;
-use super::{DROP, Ids, PeerSet, acl, of_uid, policy_ids, row, tiered_ids};
+use super::{DROP, Ids, PeerSet, acl, isolating, of_uid, policy_ids, row, tiered_ids};
 use crate::cluster::Name;
 use crate::cluster::policy::{Direction, NamedPort, Namespaces, Peer, Policy, Ports, Rule};
 use crate::cluster::tiered::{Action, Content};
@@ -43,7 +43,13 @@ pub(super) fn policy(
     };
     let mut compiler = Compiler::new(owner, &subject, network, numbers);
     for direction in Direction::BOTH {
-        let rules = policy.rules(direction).unwrap_or_default();
+        let Some(rules) = policy.rules(direction) else {
+            continue;
+        };
+        // The groups of isolated pods of a namespace are for the default network.
+        if *network != Network::DEFAULT {
+            compiler.isolate(direction);
+        }
         compiler.rules(direction, rules.iter().enumerate());
     }
     compiler.found
@@ -96,16 +102,16 @@ impl Owner<'_> {
         of_uid(self.ids(), uid)
     }
 
-    fn acl_name(self, direction: Direction, index: usize) -> String {
-        let name = match self {
+    /// What its ACLs' names begin with.
+    fn name(self) -> String {
+        match self {
             Self::Policy(namespace, name, _) => format!("NP:{namespace}:{name}"),
             Self::Tiered(key, _) => {
                 let kind = key.of.kind().map_or("", |(_, kind)| kind);
                 let initials: String = kind.chars().filter(char::is_ascii_uppercase).collect();
                 format!("{initials}:{}", key.name)
             }
-        };
-        format!("{name}:{direction}:{index}")
+        }
     }
 }
 
@@ -142,6 +148,18 @@ impl<'a> Compiler<'a> {
                 ..Compiled::default()
             },
         }
+    }
+
+    /// Drops what no rule allows.
+    fn isolate(&mut self, direction: Direction) {
+        self.found.group = Some(self.group.clone());
+        let ids = || {
+            let ids = self.owner.ids().on(self.network);
+            ids.and("direction", direction)
+        };
+        let name = format!("{}:{direction}", self.owner.name());
+        let rows = isolating(&self.group, direction, &name, ids);
+        self.found.rows.extend(rows);
     }
 
     /// Rules of which it does not matter which comes first, by their places in the object.
@@ -233,7 +251,7 @@ impl<'a> Compiler<'a> {
         self.found.group = Some(self.group.clone());
         let ids = self.owner.ids().on(self.network);
         let ids = ids.and("direction", direction).and("gress-index", index);
-        let acl_name = self.owner.acl_name(direction, index);
+        let acl_name = format!("{}:{direction}:{index}", self.owner.name());
         let of = (&*self.group, &*self.group, direction);
         let row = acl(of, self.verdict, &matching::any(clauses), &acl_name, ids);
         self.found.rows.push(row);

@@ -327,9 +327,9 @@ impl Policies {
             if !policy.selector.matches(&pod.selected.labels) {
                 continue;
             }
-            let isolating = Direction::BOTH
-                .into_iter()
-                .filter(|it| policy.rules(*it).is_some());
+            let isolates =
+                |it: &Direction| self.network == Network::DEFAULT && policy.rules(*it).is_some();
+            let isolating = Direction::BOTH.into_iter().filter(isolates);
             found.extend(isolating.map(|it| group(isolated_group(namespace, it))));
             found.extend(compiled.group.iter().cloned().map(group));
         }

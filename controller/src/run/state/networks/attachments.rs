@@ -158,9 +158,11 @@ impl State {
                 }
             }
             self.dirty.insert(shared(&network));
-            self.mark_owners(&definition_of(&entry));
+            let definition = definition_of(&entry);
+            self.mark_owners(&definition);
+            self.mark_multi(&definition);
+            self.scopes_changed |= self.scopes.contains_key(&network);
             if self.is_primary(&network) {
-                self.scopes_changed = true;
                 self.mark_services_of(&id.0);
             }
             self.unblock();

@@ -2,7 +2,7 @@
 //! which such a pod has for its kubelet alone. A namespace has one by its label, from its first pod
 //! on: a pod stays on what it was made on.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use podwire_cluster::claims::API_SERVER;
@@ -47,10 +47,6 @@ impl State {
         if let Some((entry, network)) =
             held.find(|(entry, it)| self.is_primary(it) && has(entry, it))
         {
-            // The groups there that it should be in are not known yet.
-            if self.is_key_held(&shared(network)) {
-                return Err(Problem::blocked("NoAttachment", String::new()));
-            }
             return Ok(Some((self.selection(pod, entry, network), network.clone())));
         }
         // Its interfaces are there, or will be as it was told. Users can write what it was told.
@@ -221,7 +217,7 @@ impl State {
     }
 
     /// The services that pods with a primary network reach on the default one.
-    pub(crate) fn open(&self) -> [ObjectName; 2] {
+    pub(crate) fn open_to_locked(&self) -> [ObjectName; 2] {
         let (namespace, name) = API_SERVER;
         [
             self.rules.dns_service.clone(),
@@ -242,7 +238,7 @@ impl State {
             let own = own.map(|(_, port)| *port).collect();
             Some((id, own))
         };
-        self.open().into_iter().filter_map(of).collect()
+        self.open_to_locked().into_iter().filter_map(of).collect()
     }
 
     /// What such a service has beside its load balancers: sets of its endpoints.
@@ -268,14 +264,16 @@ impl State {
 
     /// The addresses of the services there.
     pub(crate) fn open_services(&self) -> Vec<IpAddr> {
-        let services = self.open().map(|id| self.cluster.services.get(&id));
+        let services = self
+            .open_to_locked()
+            .map(|id| self.cluster.services.get(&id));
         let all = services.into_iter().flatten();
         all.flat_map(|it| it.cluster_ips.iter().copied()).collect()
     }
 
     /// A service has changed, or where it leads.
     pub(in crate::run::state) fn mark_open(&mut self, id: &ObjectName) {
-        if self.open().contains(id) && self.has_primaries() {
+        if self.open_to_locked().contains(id) && self.has_primaries() {
             let live = self.networks.live.keys();
             let keys: Vec<Key> = live.filter(|it| self.is_primary(it)).map(shared).collect();
             self.dirty.extend(keys);
@@ -285,7 +283,7 @@ impl State {
 
     /// Whether there are primary networks may have changed.
     pub(in crate::run::state) fn mark_open_sets(&mut self) {
-        self.dirty.extend(self.open().map(Key::service));
+        self.dirty.extend(self.open_to_locked().map(Key::service));
     }
 
     /// What depends on which network is a namespace's primary one.
