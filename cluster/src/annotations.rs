@@ -32,3 +32,6 @@ pub const POD_NETWORKS: &str = "k8s.ovn.org/pod-networks";
 /// The networks beside the default one that a pod asks for (Network Plumbing Working Group,
 /// Kubernetes Network Custom Resource Definition De-facto Standard).
 pub const NETWORKS: &str = "k8s.v1.cni.cncf.io/networks";
+/// The NetworkAttachmentDefinitions for whose networks a MultiNetworkPolicy is (the same group's
+/// multi-networkpolicy).
+pub const POLICY_FOR: &str = "k8s.v1.cni.cncf.io/policy-for";

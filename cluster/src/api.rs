@@ -51,6 +51,7 @@ kinds! {
         "policy.networking.k8s.io/v1alpha1" "baselineadminnetworkpolicies",
     NetworkAttachmentDefinition:
         "k8s.cni.cncf.io/v1" "network-attachment-definitions",
+    MultiNetworkPolicy: "k8s.cni.cncf.io/v1beta1" "multi-networkpolicies",
     UserDefinedNetwork: "k8s.ovn.org/v1" "userdefinednetworks",
     ClusterUserDefinedNetwork: "k8s.ovn.org/v1" "clusteruserdefinednetworks",
     ConfigMap: "v1" "configmaps",
@@ -179,6 +180,10 @@ api! {
         metadata: OwnedMetadata,
     }
     NetworkPolicy {
+        metadata: Metadata,
+        spec: Part<NetworkPolicySpec>,
+    }
+    MultiNetworkPolicy {
         metadata: Metadata,
         spec: Part<NetworkPolicySpec>,
     }

@@ -2,6 +2,7 @@
 //! of a pod's object is not needed here.
 
 pub mod logging;
+pub mod multi;
 pub mod network;
 pub mod policy;
 pub mod tiered;
@@ -25,6 +26,7 @@ pub use podwire_cluster::{Name, ObjectName};
 use serde_json::{Value, json};
 
 use self::logging::Logging;
+use self::multi::MultiPolicy;
 use self::network::{Definition, Selections};
 use self::policy::Selected;
 use self::tiered::Tiered;
@@ -103,6 +105,8 @@ pub struct Cluster {
     pub slices: Slices<Slice>,
     /// Policies of the whole cluster.
     pub tiered: BTreeMap<Key, Tiered>,
+    /// Policies for networks beside the default one.
+    pub multi: BTreeMap<ObjectName, MultiPolicy>,
     /// Networks beside the default one.
     pub definitions: BTreeMap<ObjectName, Definition>,
     /// UserDefinedNetworks and ClusterUserDefinedNetworks.
@@ -125,12 +129,15 @@ impl Cluster {
         let services = self.services.keys().cloned().map(Key::service);
         let definitions = self.definitions.keys().cloned();
         let definitions = definitions.map(|id| Key::object(Of::Definition, id));
+        let multi = self.multi.keys().cloned();
+        let multi = multi.map(|id| Key::object(Of::MultiPolicy, id));
         let stored = self.stored.values().flat_map(BTreeMap::values);
         let owners = stored.filter_map(|it| Some(it.owner.as_ref()?.key.clone()));
         nodes
             .chain(pods)
             .chain(services)
             .chain(definitions)
+            .chain(multi)
             .chain(self.user_networks.keys().cloned())
             .chain(owners)
             .chain(self.tiered.keys().cloned())
@@ -146,6 +153,7 @@ impl Cluster {
             Of::ClusterPolicy | Of::AdminPolicy | Of::BaselinePolicy => {
                 self.tiered.get(key).map(|it| &it.uid)
             }
+            Of::MultiPolicy => self.multi.get(&key.id()).map(|it| &it.policy.uid),
             Of::Definition => self.definitions.get(&key.id()).map(|it| &it.uid),
             Of::UserNetwork | Of::ClusterUserNetwork => {
                 self.user_networks.get(key).map(|it| &it.uid)

@@ -14,6 +14,8 @@ use podwire_ovs::client::{ClientConfig, Remote, RemoteError, TlsKeys};
 use podwire_ovs::nb;
 use podwire_ovs::replica::TableSpec;
 
+use crate::arguments::object_name;
+use crate::cluster::ObjectName;
 use crate::ipam::{ClusterSubnet, JOIN};
 
 /// The settings.
@@ -83,6 +85,17 @@ pub struct Config {
         default_value_t = 131_072
     )]
     pub pod_connections: u32,
+    /// The service of the cluster's DNS, NAMESPACE/NAME, which pods with a primary network reach on
+    /// the default one
+    #[arg(
+        long,
+        global = true,
+        env = "PODWIRE_DNS_SERVICE",
+        value_name = "NAMESPACE/NAME",
+        default_value = "kube-system/kube-dns",
+        value_parser = object_name
+    )]
+    pub dns_service: ObjectName,
     /// How packets between pods and the outside leave a node: routed, by its host; shared, by a
     /// gateway router of OVN's with the node's address, on each node that announces one
     #[arg(
@@ -171,6 +184,8 @@ pub(crate) struct Rules {
     pub(crate) adopt: bool,
     /// See [`Config::pod_connections`].
     pub(crate) pod_connections: u32,
+    /// See [`Config::dns_service`].
+    pub(crate) dns_service: ObjectName,
     /// Whether nodes that announce a gateway have gateway routers.
     pub(crate) has_gateways: bool,
     /// See [`Config::rest`].
@@ -302,6 +317,7 @@ impl Config {
             use_pod_cidrs: self.use_pod_cidrs,
             adopt: self.adopt,
             pod_connections: self.pod_connections,
+            dns_service: self.dns_service.clone(),
             has_gateways,
             rest: self.rest,
         })

@@ -16,6 +16,8 @@ pub enum Of {
     Join,
     /// A NetworkAttachmentDefinition.
     Definition,
+    /// A MultiNetworkPolicy. Its rows are those of policies on networks.
+    MultiPolicy,
     /// A UserDefinedNetwork.
     UserNetwork,
     /// A ClusterUserDefinedNetwork.
@@ -47,10 +49,11 @@ pub enum Of {
 /// The order in which changed keys are processed. Switches and groups come before the pods whose
 /// ports refer to them, so that one transaction can contain both; members that nobody contributes
 /// come when everybody has said which ones they do.
-pub const ORDER: [Of; 16] = [
+pub const ORDER: [Of; 17] = [
     Of::Cluster,
     Of::Join,
     Of::Definition,
+    Of::MultiPolicy,
     Of::UserNetwork,
     Of::ClusterUserNetwork,
     Of::Node,
@@ -98,6 +101,13 @@ impl Network {
     }
 }
 
+/// The default one.
+impl Default for Network {
+    fn default() -> Self {
+        Self::DEFAULT
+    }
+}
+
 /// An interface of a pod: what has a logical port and addresses.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Attachment {
@@ -131,6 +141,7 @@ impl Of {
             Self::Cluster => "cluster",
             Self::Join => "join",
             Self::Definition => "definition",
+            Self::MultiPolicy => "multi-policy",
             Self::UserNetwork => "user-network",
             Self::ClusterUserNetwork => "cluster-user-network",
             Self::Node => "node",
@@ -159,7 +170,12 @@ impl Of {
             | Self::AdminPolicy
             | Self::BaselinePolicy
             | Self::ClusterUserNetwork => 1,
-            Self::Definition | Self::UserNetwork | Self::Policy | Self::Pod | Self::Service => 2,
+            Self::Definition
+            | Self::MultiPolicy
+            | Self::UserNetwork
+            | Self::Policy
+            | Self::Pod
+            | Self::Service => 2,
         }
     }
 
@@ -205,8 +221,12 @@ impl Of {
             | Self::BaselinePolicy => &[Table::PortGroup, Table::Acl],
             Self::Peers => &[Table::AddressSet],
             Self::Pod => &[Table::LogicalSwitchPort],
-            Self::Service => &[Table::LoadBalancer],
-            Self::Definition | Self::UserNetwork | Self::ClusterUserNetwork | Self::Members => &[],
+            Self::Service => &[Table::LoadBalancer, Table::AddressSet],
+            Self::Definition
+            | Self::MultiPolicy
+            | Self::UserNetwork
+            | Self::ClusterUserNetwork
+            | Self::Members => &[],
         }
     }
 
@@ -216,6 +236,7 @@ impl Of {
             Self::Cluster | Self::Join | Self::Members | Self::Peers => None,
             Self::Namespace => Some(("v1", "Namespace")),
             Self::Definition => Some(named::<api::NetworkAttachmentDefinition>()),
+            Self::MultiPolicy => Some(named::<api::MultiNetworkPolicy>()),
             Self::UserNetwork => Some(named::<api::UserDefinedNetwork>()),
             Self::ClusterUserNetwork => Some(named::<api::ClusterUserDefinedNetwork>()),
             Self::Node | Self::Gateway => Some(("v1", "Node")),
@@ -399,6 +420,7 @@ mod tests {
                 "cluster",
                 "join",
                 "definition/ns/x",
+                "multi-policy/ns/x",
                 "user-network/ns/x",
                 "cluster-user-network/x",
                 "node/x",
@@ -414,7 +436,7 @@ mod tests {
                 "members"
             ]
         );
-        assert_eq!(other[13], "pod/ns/x/tenants/blue");
+        assert_eq!(other[14], "pod/ns/x/tenants/blue");
         for wrong in [
             "", "pod", "pod/ns", "pod/ns/", "pod//x", "node/", "node/x/", "other/x",
         ] {

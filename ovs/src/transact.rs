@@ -41,12 +41,16 @@ pub type Name = Cow<'static, str>;
 
 #[derive(Clone, Debug)]
 pub(crate) enum Kind {
-    Insert { name: RowName, columns: Columns },
+    Insert {
+        name: RowName,
+        columns: Columns,
+    },
     Select(Vec<Name>),
     Update(Columns),
     Mutate(Vec<Mutation>),
     Delete,
-    Guard,
+    /// Whether such a row has to be there, or has not to.
+    Guard(bool),
     Comment(String),
     Durable,
 }
@@ -161,7 +165,17 @@ impl Transaction {
         table: impl Into<Name>,
         conditions: impl Into<Vec<Condition>>,
     ) -> Added<'_> {
-        self.push(Kind::Guard, table, conditions)
+        self.push(Kind::Guard(true), table, conditions)
+    }
+
+    /// The same, unless no row meets them: two who make a row of one name, in a table that does not
+    /// want its names to differ, are not to make two.
+    pub fn guard_none(
+        &mut self,
+        table: impl Into<Name>,
+        conditions: impl Into<Vec<Condition>>,
+    ) -> Added<'_> {
+        self.push(Kind::Guard(false), table, conditions)
     }
 
     /// Leaves a comment in the database's log.

@@ -143,6 +143,35 @@ fn an_attachment_to_a_further_network_is_named_as_ovn_kubernetes_names_it() {
 }
 
 #[test]
+fn addresses_of_a_plugin_on_a_network_of_ovns_are_refused_before_anything_is_made() {
+    let (central, [node, _]) = Central::with_two_nodes();
+    let _agent = node.start_agent(&OvnNode::agent_options());
+    let mut web = node.pod("web");
+    let mut port = LogicalPort::of(&web, &node, 11);
+    port.name = "blue.tenant.a_tests_web".to_owned();
+    central.add_port(&port);
+    web.interface = "net1".to_owned();
+    let networks = json!({"blue/tenant-a": port.entry()});
+    let web = web.annotate("k8s.ovn.org/pod-networks", &networks);
+    let mut multus = conf();
+    multus["name"] = json!("tenant-a-network");
+    multus["netAttachDefName"] = json!("blue/tenant-a");
+    multus["topology"] = json!("layer2");
+    multus["ipam"] = json!({"type": "host-local", "subnet": "10.9.0.0/24"});
+    let refused = web.exec("ADD", &multus).error();
+    assert_eq!(refused.code, 7, "{refused:?}");
+    refused.assert_names(&["ipam", "topology", "leave it out"]);
+    node.leftovers().assert_none();
+    multus["ipam"] = json!({});
+    let refused = web.exec("ADD", &multus).error();
+    refused.assert_names(&["ipam"]);
+    multus.as_object_mut().unwrap().remove("ipam");
+    web.exec("ADD", &multus).success();
+    web.exec("DEL", &multus).success();
+    node.leftovers().assert_none();
+}
+
+#[test]
 fn a_pod_whose_primary_network_is_its_own_gets_that_beside_the_clusters_by_one_add() {
     let (central, [node, _]) = Central::with_two_nodes();
     let agent = node.start_agent(&OvnNode::agent_options());

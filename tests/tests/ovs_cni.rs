@@ -289,3 +289,40 @@ fn a_pods_mac_and_logical_port_are_those_of_its_cni_args() {
     call(&pod, "DEL", &conf, None);
     central.await_up(&port.name, false);
 }
+
+#[test]
+fn the_logical_port_of_another_nodes_pod_is_not_for_the_taking() {
+    let (central, [one, two]) = Central::with_two_nodes();
+    install(&two);
+    let impatient = OvnNode::agent_options().with("--add-timeout 1");
+    let agents = [
+        one.start_agent(&OvnNode::agent_options()),
+        two.start_agent(&impatient),
+    ];
+    let (web, web_port) = central.schedule(&one, "web", 11);
+    let (db, _) = central.schedule(&two, "db", 12);
+    for pod in [&web, &db] {
+        pod.add().success();
+    }
+    let address = web_port.ipv4().parse().unwrap();
+    traffic::ping_until_answered(db.place(), address).unwrap();
+    // By its names, its uid and its addresses: its node does not tell this one of it.
+    let mut thief = two.pod("thief");
+    thief.interface = "net1".into();
+    thief.uid.clone_from(&web.uid);
+    let mut conf: Value = serde_json::from_str(include_str!("ovs_cni/cni-args.json")).unwrap();
+    conf["args"]["cni"]["ovnPort"] = json!(web_port.name);
+    conf["args"]["cni"]["mac"] = json!(web_port.mac());
+    let own = format!("{}/24", web_port.ipv4());
+    conf["ipam"] = json!({"type": "static", "addresses": [{"address": own}]});
+    let text = conf.to_string();
+    let run = |verb: &str| thief.exec_binary(Path::new(PLUGIN), verb, text.as_bytes(), &[]);
+    let refused = run("ADD").error();
+    assert_eq!(refused.code, 11, "{refused:?}");
+    refused.assert_names(&[&web_port.name, "node-a"]);
+    run("DEL").success();
+    central.sync();
+    central.await_up(&web_port.name, true);
+    traffic::tcp_echo(db.place(), web.place(), address, 1 << 16).unwrap();
+    drop(agents);
+}

@@ -22,6 +22,9 @@ const PLUGINS: [&str; 2] = ["ovn-k8s-cni-overlay", "podwire-cni"];
 const LONGEST: usize = 200;
 /// The most networks that a pod is on.
 const MOST: usize = 64;
+/// The most networks in one field of a definition: each address that is given is compared with
+/// them.
+const MOST_NETS: usize = 256;
 
 /// A NetworkAttachmentDefinition for a network of OVN's.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -268,6 +271,11 @@ pub(crate) fn shape(config: &Value) -> Result<Shape, Mistake> {
     };
     let nets = |field: &'static str| {
         let texts = text(field)?.split(',').filter(|it| !it.trim().is_empty());
+        let count = texts.clone().count();
+        if count > MOST_NETS {
+            let problem = format!("{count} networks are too many, {MOST_NETS} at most");
+            return Err(mistake(field, problem));
+        }
         let nets = texts.map(|text| net(text.trim()).map_err(|problem| mistake(field, problem)));
         nets.collect::<Result<Vec<_>, Mistake>>()
     };
@@ -465,7 +473,9 @@ impl Selections {
         let elements = match elements {
             Ok(elements) if elements.len() <= MOST => elements,
             Ok(elements) => {
-                return Self::wrong(&format!("{} networks are too many", elements.len()));
+                let count = elements.len();
+                let problem = format!("{count} networks are too many, {MOST} at most");
+                return Self::wrong(&problem);
             }
             Err(problem) => return Self::wrong(&problem),
         };
@@ -535,6 +545,11 @@ fn element(value: &Value) -> Result<Element, String> {
         return Err(format!("{} has no name", brief(value)));
     };
     let namespace = value["namespace"].as_str().filter(|it| !it.is_empty());
+    // One of each family.
+    let count = strings(&value["default-route"]).count();
+    if count > 2 {
+        return Err(format!("default-route has {count} gateways, 2 at most"));
+    }
     let gateways = strings(&value["default-route"]).map(|text| {
         let parsed = text.parse::<IpAddr>();
         parsed.map_err(|_| format!("default-route {:?} is no IP address", brief(&text)))

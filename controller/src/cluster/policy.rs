@@ -6,6 +6,7 @@ use std::fmt;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
+use podwire_apiserver::object::Metadata;
 use podwire_cluster::api::{self, IntOrString, Part};
 use podwire_cluster::service::Protocol;
 use podwire_cluster::{Labels, Name, Selector};
@@ -159,18 +160,22 @@ impl fmt::Display for Ports {
 impl Policy {
     /// The relevant part of a policy.
     pub fn of(policy: &api::NetworkPolicy) -> Option<Self> {
-        let metadata = &policy.metadata;
+        Some(Self::read(&policy.metadata, &policy.spec))
+    }
+
+    /// What a policy says.
+    pub(super) fn read(metadata: &Metadata, spec: &Part<api::NetworkPolicySpec>) -> Self {
         let uid = metadata.uid.as_str().into();
-        let spec = match &policy.spec {
+        let spec = match spec {
             Part::Read(spec) => spec,
             Part::Unreadable(problem) => {
-                return Some(Self {
+                return Self {
                     uid,
                     ingress: Some(Vec::new()),
                     egress: Some(Vec::new()),
                     problems: vec![format!("spec: {problem}; {CLOSED}")],
                     ..Self::default()
-                });
+                };
             }
         };
         let parsed = match &spec.pod_selector {
@@ -230,13 +235,13 @@ impl Policy {
         let rules = |isolates: bool, rules: Vec<Rule>| {
             isolates.then(|| if is_exact { rules } else { Vec::new() })
         };
-        Some(Self {
+        Self {
             uid,
             selector,
             ingress: rules(is_ingress, ingress),
             egress: rules(is_egress, egress),
             problems: read.problems,
-        })
+        }
     }
 
     /// Its rules for a direction; `None` if it does not isolate in it.

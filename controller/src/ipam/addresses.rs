@@ -18,6 +18,13 @@ pub struct Assigned {
     pub mac: Mac,
 }
 
+impl Assigned {
+    /// The addresses alone.
+    pub fn ips(&self) -> Vec<IpAddr> {
+        self.addresses.iter().map(IpNet::addr).collect()
+    }
+}
+
 /// A pod's addresses as a row or an annotation has them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RecordedAddresses {

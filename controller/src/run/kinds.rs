@@ -8,6 +8,7 @@ use tokio::time::Instant;
 use super::State;
 use super::watch::{Change, Followed, Kind, all, namespaced};
 use crate::cluster::logging::{Logging, Logs};
+use crate::cluster::multi::MultiPolicy;
 use crate::cluster::network::Definition;
 use crate::cluster::policy::Policy;
 use crate::cluster::tiered::Tiered;
@@ -106,6 +107,15 @@ pub(super) const KINDS: &[&dyn Kind] = &[
         change: |name, it| changed(move |state| state.learn_definition(name, it)),
         unreadable: None,
         holds: &[Of::Definition, Of::UserNetwork, Of::ClusterUserNetwork],
+        is_optional: true,
+    },
+    &Followed {
+        events: all::<api::MultiNetworkPolicy>,
+        name: namespaced,
+        reduce: |it| Some(MultiPolicy::of(it)),
+        change: |name, it| changed(move |state| state.learn_multi(name, it)),
+        unreadable: Some(|name, _| Change::Unreadable(Key::object(Of::MultiPolicy, name))),
+        holds: &[Of::MultiPolicy, Of::Peers, Of::Policy, Of::Pod, Of::Members],
         is_optional: true,
     },
     &Followed {

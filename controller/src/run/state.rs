@@ -43,6 +43,7 @@ pub use begin::Contradiction;
 pub(crate) use begin::check;
 use groups::Unswept;
 use networks::Networks;
+use networks::Scopes;
 pub(crate) use networks::{in_rows, shared};
 pub(crate) use refused::is_refusal;
 use wanted::{Effects, Wanted};
@@ -56,6 +57,10 @@ const STEP: Duration = Duration::from_millis(100);
 pub(crate) struct State {
     pub(crate) cluster: Cluster,
     pub(crate) policies: Policies,
+    /// Those of other networks.
+    scopes: Scopes,
+    /// Whose they are may differ.
+    scopes_changed: bool,
     /// What is known of each of [`KINDS`].
     kinds: Vec<ListState>,
     rules: Rules,
@@ -126,6 +131,8 @@ impl State {
         Self {
             cluster: Cluster::default(),
             policies: Policies::default(),
+            scopes: Scopes::new(),
+            scopes_changed: false,
             kinds: vec![ListState::default(); KINDS.len()],
             spaces: Spaces {
                 default: Space::new(rules.networks.clone(), Layout::Nodes, rules.rest),
@@ -394,7 +401,15 @@ impl State {
         self.mark_networks();
         self.mark_gateways();
         self.dirty.extend(self.cluster.keys());
-        self.dirty.extend(self.policies.subjects().map(Key::from));
+        for network in self.networks_of(&Name::default()) {
+            let subjects = self.policies_on(&network).map(Policies::subjects);
+            let keys: Vec<Key> = subjects
+                .into_iter()
+                .flatten()
+                .map(|it| it.key(&network))
+                .collect();
+            self.dirty.extend(keys);
+        }
         let keys = self.rows.values().filter_map(|key| Key::parse(key));
         self.dirty.extend(keys);
     }

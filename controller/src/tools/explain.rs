@@ -46,6 +46,11 @@ struct Explanation {
     mac: Option<String>,
     /// On the default network.
     port: Port,
+    /// The primary network that locks that port, if the pod has one.
+    primary_network: Option<String>,
+    /// The services that it reaches by that port nevertheless.
+    #[serde(skip)]
+    open: [ObjectName; 2],
     /// Its ports on other networks.
     networks: Vec<OnNetwork>,
     /// The services with the pod among their endpoints.
@@ -122,6 +127,11 @@ pub async fn explain(
         port: view
             .ovsdb
             .read(|db| Port::of_pod(db, &question.pod, pod, &recorded)),
+        primary_network: view
+            .state
+            .primary_held(&question.pod)
+            .map(|it| it.name().to_string()),
+        open: view.state.open_to_locked(),
         networks: networks.collect(),
         services: services_of(cluster, &recorded),
         reaches: None,
@@ -152,6 +162,18 @@ impl fmt::Display for Explanation {
         line("row", &self.port.to_string())?;
         for problem in &self.port.problems {
             line("", problem)?;
+        }
+        if let Some(network) = &self.primary_network {
+            let open = self
+                .open
+                .each_ref()
+                .map(|(namespace, name)| format!("{namespace}/{name}"));
+            let line_of = format!(
+                "by its primary network {network}: its node alone reaches it by that port, and it \
+                 reaches the services {} alone",
+                open.join(" and ")
+            );
+            line("locked", &line_of)?;
         }
         for OnNetwork {
             entry,

@@ -9,17 +9,20 @@ use std::fmt::{self, Write as _};
 use ipnet::IpNet;
 use kube::Api;
 use kube::api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, PostParams};
+use podwire_cluster::api::NetworkAttachmentDefinition;
 use podwire_cluster::resources::RESOURCE_NAME;
 use podwire_daemon::output::Format;
-use serde::Serialize;
+use serde::{Deserialize as _, Serialize};
 use serde_json::{Value, json};
 
 use super::explain::attached;
 use super::{ToolError, View};
 use crate::cluster::ObjectName;
 use crate::cluster::network::{Definition, Shape, Topology, annotations};
+use crate::cluster::user::Stored;
 use crate::config::Config;
 use crate::key::{Attachment, Key, Network};
+use crate::run::shared;
 
 pub use import::import;
 
@@ -283,10 +286,7 @@ fn definitions(view: &View, wanted: impl Fn(&Definition) -> bool) -> Vec<Definit
             from: view.state.owner(id).map(object),
             problem: match &it.network {
                 Err(problem) => Some(problem.clone()),
-                Ok(_) => {
-                    let refusal = view.state.networks.refusal(id).map(str::to_owned);
-                    refusal.or_else(|| view.state.no_primary(id))
-                }
+                Ok(_) => view.state.refusal(id),
             },
         })
         .collect()
@@ -319,12 +319,13 @@ pub async fn create(
     topology: Topology,
     shape: &ShapeArgs,
 ) -> Result<Done, ToolError> {
-    let view = View::open(config).await?;
+    let mut view = View::open(config).await?;
     let (namespace, name) = id;
     let network = network.map_or_else(|| format!("{namespace}-{name}"), str::to_owned);
     let mut wanted = config_of(id, &network, topology);
     shape.put(&mut wanted);
-    let (network, asked) = checked(id, &wanted)?;
+    let object = object_of(id, &wanted);
+    let (definition, network, asked) = checked(id, &object)?;
     if let Some(known) = view.state.networks.live.get(&network) {
         let fields = known.differing(&asked);
         if !fields.is_empty() {
@@ -336,8 +337,13 @@ pub async fn create(
         }
     }
     let api = api(&view, namespace);
-    let object: DynamicObject = serde_json::from_value(object_of(id, &wanted))
-        .map_err(|error| ToolError::Mistake(error.to_string()))?;
+    let exists = api.get_opt(name).await?.is_some();
+    // If it exists, the API server says so.
+    if !exists {
+        may_be(&mut view, id, &definition, &network)?;
+    }
+    let object: DynamicObject =
+        serde_json::from_value(object).map_err(|error| ToolError::Mistake(error.to_string()))?;
     api.create(&PostParams::default(), &object).await?;
     Ok(Done::with(Change::Created, id, Some(&network)))
 }
@@ -372,7 +378,7 @@ pub async fn update(
     id: &ObjectName,
     shape: &ShapeArgs,
 ) -> Result<Done, ToolError> {
-    let view = View::open(config).await?;
+    let mut view = View::open(config).await?;
     is_nobodys(&view, id)?;
     let api = api(&view, &id.0);
     let mut object = api.get(&id.1).await?;
@@ -386,7 +392,8 @@ pub async fn update(
         return Err(ToolError::Refused(format!("{}: {what}", shown(id))));
     }
     shape.put(&mut wanted);
-    let (network, asked) = checked(id, &wanted)?;
+    let read = json!({ "metadata": object.metadata, "spec": { "config": wanted.to_string() } });
+    let (definition, network, asked) = checked(id, &read)?;
     let holders: Vec<String> = view.state.networks.holders(&network).map(shown).collect();
     if let Some(known) = view.state.networks.live.get(&network) {
         let fields = known.fixed(&asked);
@@ -402,6 +409,7 @@ pub async fn update(
             return Ok(Done::with(Change::Unchanged, id, Some(&network)));
         }
     }
+    may_be(&mut view, id, &definition, &network)?;
     object.data["spec"]["config"] = wanted.to_string().into();
     let resource = annotations(&wanted)[RESOURCE_NAME]
         .as_str()
@@ -446,21 +454,37 @@ fn is_nobodys(view: &View, id: &ObjectName) -> Result<(), ToolError> {
     Err(ToolError::Refused(why))
 }
 
-/// What the leader would read of such a configuration.
-fn checked(id: &ObjectName, config: &Value) -> Result<(Network, Shape), ToolError> {
-    let object = json!({
-        "metadata": { "namespace": id.0.as_str(), "name": id.1.as_str() },
-        "spec": { "config": config.to_string() },
-    });
-    let object = serde_json::from_value(object);
+/// What the leader would read of such a definition.
+fn checked(
+    id: &ObjectName,
+    object: &Value,
+) -> Result<(NetworkAttachmentDefinition, Network, Shape), ToolError> {
+    let object = NetworkAttachmentDefinition::deserialize(object);
     let object = object.map_err(|error| ToolError::Mistake(error.to_string()))?;
     match Definition::of(&object).map(|it| it.network) {
-        Some(Ok(network)) => Ok(network),
+        Some(Ok((network, shape))) => Ok((object, network, shape)),
         Some(Err(problem)) => Err(ToolError::Mistake(format!("{}: {problem}", shown(id)))),
         None => {
             let what = "it is another plugin's, or means the default network";
             Err(ToolError::Refused(format!("{}: {what}", shown(id))))
         }
+    }
+}
+
+/// Refuses what the leader would refuse.
+fn may_be(
+    view: &mut View,
+    id: &ObjectName,
+    object: &NetworkAttachmentDefinition,
+    network: &Network,
+) -> Result<(), ToolError> {
+    let learned = (Definition::of(object), Stored::of(object));
+    view.state.learn_definition(id.clone(), Some(learned));
+    let mut keys = [shared(network)].into();
+    drop(view.state.step(&view.ovsdb, &mut keys, usize::MAX));
+    match view.state.refusal(id) {
+        Some(problem) => Err(ToolError::Refused(format!("{}: {problem}", shown(id)))),
+        None => Ok(()),
     }
 }
 

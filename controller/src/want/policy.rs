@@ -5,6 +5,9 @@
 //! rule. The pods that a rule names are an address set, shared by all rules that name the
 //! same ones.
 //!
+//! Another network has sets and groups of its own, with the ports and addresses that pods have
+//! there: two networks may have the same addresses. There a policy's own group isolates.
+//!
 //! Names, priorities and external_ids are those of ovn-kubernetes.
 
 mod compile;
@@ -19,6 +22,7 @@ mod verdict;
 use std::collections::BTreeSet;
 
 use ipnet::IpNet;
+use podwire_cluster::address::digest;
 use podwire_ovs::nb::Table;
 use podwire_ovs::value::Value;
 
@@ -26,7 +30,7 @@ use super::Row;
 use crate::cluster::Name;
 use crate::cluster::policy::Direction;
 use crate::ipam::nth;
-use crate::key::Key;
+use crate::key::{Key, Network};
 use crate::members::Member;
 use index::member;
 use logging::unlogged;
@@ -35,7 +39,7 @@ use members::set_name;
 
 pub use compile::Compiled;
 pub use index::{Namespaces, Policies, Subject, candidate};
-pub use isolation::{isolated, isolation};
+pub use isolation::{Open, isolated, isolation, open_member, open_sets};
 pub use logging::{METER, logged};
 pub use members::{Candidate, PeerSet};
 pub use tiers::Decision;
@@ -49,34 +53,64 @@ const DROP: u16 = 1000;
 const NAME: usize = 63;
 
 /// Identifies a row as ovn-kubernetes does: by the type of its owner, and by parts of it.
-struct Ids(Vec<(&'static str, String)>);
+struct Ids {
+    network: Network,
+    all: Vec<(&'static str, String)>,
+}
 
 impl Ids {
     fn new(owner_type: &str, name: String) -> Self {
-        Self(vec![
-            (
-                "k8s.ovn.org/owner-controller",
-                "default-network-controller".to_owned(),
-            ),
-            ("k8s.ovn.org/owner-type", owner_type.to_owned()),
-            ("k8s.ovn.org/name", name),
-        ])
+        Self {
+            network: Network::DEFAULT,
+            all: vec![
+                (
+                    "k8s.ovn.org/owner-controller",
+                    controller(&Network::DEFAULT),
+                ),
+                ("k8s.ovn.org/owner-type", owner_type.to_owned()),
+                ("k8s.ovn.org/name", name),
+            ],
+        }
+    }
+
+    fn on(mut self, network: &Network) -> Self {
+        self.network = network.clone();
+        self.all[0].1 = controller(network);
+        self
     }
 
     fn and(mut self, key: &'static str, value: impl ToString) -> Self {
-        self.0.push((key, value.to_string()));
+        self.all.push((key, value.to_string()));
         self
     }
 
     fn id(&self) -> String {
-        let parts: Vec<&str> = self.0.iter().map(|(_, value)| value.as_str()).collect();
+        let parts: Vec<&str> = self.all.iter().map(|(_, value)| value.as_str()).collect();
         parts.join(":")
+    }
+
+    /// What matches call it.
+    fn hashed(&self) -> String {
+        match self.network == Network::DEFAULT {
+            true => hashed(&self.id()),
+            false => unchosen(&self.id()),
+        }
     }
 
     fn external_ids(self) -> Vec<(&'static str, String)> {
         let id = self.id();
-        self.and("k8s.ovn.org/id", id).0
+        self.and("k8s.ovn.org/id", id).all
     }
+}
+
+fn controller(of: &Network) -> String {
+    format!("{}-network-controller", of.name())
+}
+
+/// Whoever makes definitions chooses a network's name, and must not get the name of another row by
+/// it, as FNV would let him.
+fn unchosen(id: &str) -> String {
+    format!("udn_{:032x}", u128::from_be_bytes(digest(id)))
 }
 
 /// FNV-1a, 64 bits, as a name that OVN's matches can have.
@@ -229,26 +263,33 @@ pub fn namespace_groups(namespace: &str) -> Vec<Row> {
 pub fn namespace(namespace: &str, directions: &BTreeSet<Direction>) -> Vec<Row> {
     let mut rows = Vec::new();
     for &direction in directions {
-        let ids = || isolated_ids(namespace, direction);
         let group = isolated_group(namespace, direction);
-        let mut add = |kind: &str, action: (&str, u16), more: &str| {
-            let name = format!("NP:{namespace}:{direction}");
-            let ids = ids().and("type", kind);
-            rows.push(acl((&group, &group, direction), action, more, &name, ids));
-        };
-        add("defaultDeny", ("drop", DROP), "");
-        let more = always(direction, &HAIRPIN);
-        // Without any rule that is `allow-related` and any load balancer, a switch follows no
-        // connections, and a drop of what its pods send takes their answers, too.
-        add("alwaysAllow", ("allow-related", DROP + 1), &more);
+        let name = format!("NP:{namespace}:{direction}");
+        let ids = || isolated_ids(namespace, direction);
+        rows.extend(isolating(&group, direction, &name, ids));
     }
     rows
 }
 
+/// What isolates the pods of a group.
+fn isolating(group: &str, direction: Direction, name: &str, ids: impl Fn() -> Ids) -> [Row; 2] {
+    let row = |kind: &str, action: (&str, u16), more: &str| {
+        let ids = ids().and("type", kind);
+        acl((group, group, direction), action, more, name, ids)
+    };
+    let more = always(direction, &HAIRPIN);
+    [
+        row("defaultDeny", ("drop", DROP), ""),
+        // Without any rule that is `allow-related` and any load balancer, a switch follows no
+        // connections, and a drop of what its pods send takes their answers, too.
+        row("alwaysAllow", ("allow-related", DROP + 1), &more),
+    ]
+}
+
 /// The rows of a set of peers.
-fn peers(id: &str, set: &PeerSet) -> Vec<Row> {
+fn peers(id: &str, set: &PeerSet, network: &Network) -> Vec<Row> {
     let rows = Family::BOTH.map(|family| {
-        let mut row = row(Table::AddressSet, set.ids(family));
+        let mut row = row(Table::AddressSet, set.ids(family).on(network));
         row.name = set_name(id, family).to_string();
         row
     });
@@ -257,7 +298,7 @@ fn peers(id: &str, set: &PeerSet) -> Vec<Row> {
 
 /// A row with the name that ovn-kubernetes gives it.
 fn row(table: Table, ids: Ids) -> Row {
-    let mut row = Row::new(table, hashed(&ids.id()));
+    let mut row = Row::new(table, ids.hashed());
     row.external_ids = ids.external_ids();
     row
 }

@@ -88,7 +88,8 @@ impl<'n> Flood<'n> {
     /// Adds a pod that is yet to be wired.
     fn aim(&self, name: &str, address: IpAddr, mac: &str) {
         // Asked before it is wired, nobody would answer for a second.
-        let neighbour = format!("neigh replace {address} lladdr {mac} dev eth0 nud permanent");
+        let dev = self.network.primary.map_or("eth0", |_| "ovn-udn1");
+        let neighbour = format!("neigh replace {address} lladdr {mac} dev {dev} nud permanent");
         self.from[0].run("ip", neighbour);
         let mut state = self.state.lock().unwrap();
         state.targets.insert(name.to_owned(), address);
@@ -156,7 +157,7 @@ fn asked(requests: &[Request], kind: &str) -> usize {
 
 /// Two policies that let nobody of this cluster in: one without rules, one for a namespace that
 /// there is not.
-fn close(network: &Network) {
+pub(crate) fn close(network: &Network) {
     let server = &network.server;
     server.apply(policy(
         TESTS,
@@ -171,21 +172,24 @@ fn close(network: &Network) {
     ));
 }
 
-/// `make test-policy-starts` starts more of them.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pod_that_a_policy_isolates_receives_nothing_from_its_first_packet_on() {
     let (network, controller) = Network::start(&[]);
-    start_pods(&network, close);
+    start_pods(&network, close, starts());
     controller.stop().await.unwrap();
 }
 
+/// How many pods the tests start: `make test-policy-starts` has more of them.
+pub(crate) fn starts() -> usize {
+    std::env::var("POLICY_STARTS").map_or(200, |count| count.parse().unwrap())
+}
+
 /// Many pods of `closed-0` and `closed-1`, for which nothing is to pass once they are closed.
-pub(crate) fn start_pods(network: &Network, close: fn(&Network)) {
+pub(crate) fn start_pods(network: &Network, close: fn(&Network), starts: usize) {
     let agents = network.start_agents();
     let (near, _) = network.labelled_pod(0, "near", "client");
     let (far, _) = network.labelled_pod(1, "far", "client");
     close(network);
-    let starts = std::env::var("POLICY_STARTS").map_or(200, |count| count.parse().unwrap());
     let flood = Flood::of(network, [&near, &far]);
     let next = AtomicUsize::new(0);
     block_in_place(|| {

@@ -79,6 +79,25 @@ async fn networks_are_made_shown_changed_and_removed_with_their_refusals() {
         let (code, text) = run(line);
         assert!(code == Some(2) && text.contains(field), "{line}: {text}");
     }
+    // And what the leader would refuse.
+    for (line, why) in [
+        (
+            "create shop/bad --network shop.blue",
+            "shop.blue and shop-blue would have rows of the same names",
+        ),
+        (
+            "create shop/bad --subnets 10.244.7.0/24",
+            "overlaps with 10.244.0.0/16 (--cluster-subnets)",
+        ),
+        (
+            "update shop/blue --subnets 10.96.0.0/24 --exclude 10.96.0.0/30",
+            "overlaps with 10.96.0.10/32 (the cluster IPs of services)",
+        ),
+    ] {
+        let (code, text) = run(line);
+        assert!(code == Some(1) && text.contains(why), "{line}: {text}");
+    }
+    assert_eq!(config(&server, "blue")["subnets"], "10.1.0.0/24");
     assert_eq!(
         server.object("NetworkAttachmentDefinition", "shop", "bad"),
         None
@@ -304,4 +323,35 @@ async fn without_a_cluster_the_rows_themselves_are_made_shown_changed_and_remove
         code == Some(1) && text.contains("a podwire-controller leads this"),
         "{text}"
     );
+}
+
+#[test]
+fn of_two_who_make_one_network_at_the_same_time_one_is_refused() {
+    let central = Central::start();
+    let nb = central.local_northbound();
+    for round in 0..3 {
+        // Of one shape each, of which the database can have one.
+        let made = std::thread::scope(|scope| {
+            let all: Vec<_> = (0..6)
+                .map(|number| {
+                    let line = format!("create net{round} --subnets 10.{number}.0.0/24");
+                    let mut command =
+                        std::process::Command::new(env!("CARGO_BIN_EXE_podwire-controller"));
+                    command.args(["network", "--nb", &nb]).args(line.split(' '));
+                    scope.spawn(move || run(command))
+                })
+                .collect();
+            let all = all.into_iter().map(|it| it.join().unwrap());
+            all.collect::<Vec<_>>()
+        });
+        let done = made.iter().filter(|(code, _)| *code == Some(0));
+        assert_eq!(done.count(), 1, "{made:?}");
+        let refused = made.iter().filter(|(code, text)| {
+            let others = ["meanwhile: try again", "exists with other subnets"];
+            *code == Some(1) && others.iter().any(|it| text.contains(it))
+        });
+        assert_eq!(refused.count(), 5, "{made:?}");
+        let switches = names(&central, "Logical_Switch");
+        assert_eq!(switches.len(), round + 1, "{switches:?}");
+    }
 }

@@ -369,8 +369,128 @@ async fn mistakes_are_named_on_their_object_and_stop_no_other() {
     controller.stop().await.unwrap();
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn what_becomes_of_a_topology_that_is_not_known_leaves_no_row_and_takes_none_from_pods() {
+    let (central, server, mut controller) = populated().await;
+    with_blue(&server);
+    server.apply(definition(
+        "red",
+        "red",
+        &json!({ "subnets": "10.2.0.0/24" }),
+    ));
+    let red = "red_ovn_layer2_switch";
+    await_row(&central, "Logical_Switch", red, true);
+    server.apply(asking("node-a", "on-blue", "blue"));
+    let entry = await_entry(&server, "on-blue", "default/blue");
+    let port = "default.blue_default_on-blue";
+    for name in ["blue", "red"] {
+        let network = if name == "blue" { "tenant-blue" } else { name };
+        let odd = json!({ "topology": "evpn", "subnets": "10.1.0.0/24" });
+        server.apply(definition(name, network, &odd));
+    }
+    let of = "NetworkAttachmentDefinition";
+    await_event(
+        &server,
+        of,
+        "red",
+        "topology of its spec.config: \"evpn\" is neither",
+    );
+    await_event(
+        &server,
+        of,
+        "blue",
+        "stays what it was while pods are on it",
+    );
+    await_row(&central, "Logical_Switch", red, false);
+    controller.idle().await;
+    let has = |table: &str, name: &str| names(&central, table).contains(&name.to_owned());
+    assert!(has("Logical_Switch", SWITCH) && has("Logical_Switch_Port", port));
+    assert_eq!(await_entry(&server, "on-blue", "default/blue"), entry);
+    // A successor reads it so, too; and with the last pod the rows go.
+    controller.stop().await.unwrap();
+    let mut next = Running::start(&central, &server, &[]);
+    assert_eq!(next.idle().await.operations, 0);
+    server.delete("default", "on-blue");
+    await_row(&central, "Logical_Switch", SWITCH, false);
+    next.stop().await.unwrap();
+}
+
+/// Made on a day of January.
+fn made(day: u8, mut definition: Value) -> Value {
+    let metadata = &mut definition["metadata"];
+    metadata["creationTimestamp"] = format!("2026-01-{day:02}T00:00:00Z").into();
+    definition
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_definitions_that_claim_the_same_the_oldest_counts_after_a_restart_too() {
+    let (central, server) = (Central::start(), ApiServer::start());
+    populate(&server);
+    let of = |name: &str, network: &str, subnet: &str| {
+        definition(name, network, &json!({ "subnets": subnet }))
+    };
+    // The second by name is the first by age, for a shape and for the names of rows; and of equal
+    // age the first by name counts.
+    server.apply(made(2, of("a", "blue", "10.1.0.0/24")));
+    server.apply(made(1, of("b", "blue", "10.2.0.0/24")));
+    server.apply(made(2, of("c", "red-one", "10.3.0.0/24")));
+    server.apply(made(1, of("d", "red.one", "10.4.0.0/24")));
+    server.apply(made(3, of("f", "green/x", "10.6.0.0/24")));
+    server.apply(made(3, of("e", "green.x", "10.5.0.0/24")));
+    let subnets = |switch: &str| {
+        let ids = column(&central, "Logical_Switch", switch, "external_ids");
+        let shape: Value =
+            serde_json::from_str(ids["podwire.io/network"].as_str().unwrap()).unwrap();
+        shape["subnets"][0].clone()
+    };
+    let expected = [
+        ("blue_ovn_layer2_switch", "10.2.0.0/24"),
+        ("green.x_ovn_layer2_switch", "10.5.0.0/24"),
+        ("red.one_ovn_layer2_switch", "10.4.0.0/24"),
+    ];
+    for _ in 0..2 {
+        let mut controller = Running::start(&central, &server, &[]);
+        controller.idle().await;
+        for (switch, subnet) in expected {
+            assert_eq!(subnets(switch), subnet, "{switch}");
+        }
+        for (name, part) in [
+            (
+                "a",
+                "is defined by another NetworkAttachmentDefinition with other subnets",
+            ),
+            ("c", "red-one and red.one would have rows of the same names"),
+            ("f", "green/x and green.x would have rows of the same names"),
+        ] {
+            await_event(&server, "NetworkAttachmentDefinition", name, part);
+        }
+        controller.stop().await.unwrap();
+    }
+    // One that is older still comes too late for what exists; and who was second is next.
+    let mut controller = Running::start(&central, &server, &[]);
+    controller.idle().await;
+    server.apply(made(1, of("c", "red-one", "10.3.0.0/24")));
+    controller.idle().await;
+    assert_eq!(subnets("red.one_ovn_layer2_switch"), "10.4.0.0/24");
+    server.delete_object("NetworkAttachmentDefinition", "default", "d");
+    let is_next = json!([[
+        "external_ids",
+        "includes",
+        ["map", [["k8s.ovn.org/network", "red-one"]]]
+    ]]);
+    let northbound = central.northbound();
+    let waited = northbound.wait("Logical_Switch", is_next, "!=", &["name"], json!([]));
+    waited.unwrap();
+    controller.stop().await.unwrap();
+}
+
 /// A pod whose interface net1 is on a network, as Multus has it made.
-fn attached<'a>(network: &'a Network, node: usize, name: &str, of: &str) -> (Pod<'a>, IpAddr) {
+pub(crate) fn attached<'a>(
+    network: &'a Network,
+    node: usize,
+    name: &str,
+    of: &str,
+) -> (Pod<'a>, IpAddr) {
     let node = &network.nodes[node];
     let mut pod = node.pod(name);
     let networks = json!([{ "name": of, "namespace": "default" }]);

@@ -5,12 +5,15 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use podwire_controller::cluster::policy::Direction;
 use podwire_controller::want::policy::isolated_group;
+use podwire_tests::apiserver::pod;
 use podwire_tests::ovn::Central;
 use serde_json::{Value, json};
 
-use crate::fixture::{Running, populated};
+use crate::fixture::{Running, await_network, populated};
 use crate::members::ports_in;
 use crate::policies::policy;
+use crate::primary;
+use crate::user_networks::{OF_NAMESPACE, is_made, of_namespace};
 
 /// The ACLs with clauses, each as (group, match), without what is before them.
 fn with_clauses(acl: &Value) -> Option<(String, Vec<String>)> {
@@ -182,5 +185,82 @@ async fn no_transaction_opens_or_closes_pods_when_an_older_version_s_rows_are_re
                 assert!(has, "{end} {action} {part}: record {number}, {record}");
             }
         }
+    }
+}
+
+/// Gives the group of a primary network's locked ports the name that an older version gave it.
+fn rename_lock(central: &Central) {
+    let northbound = central.northbound();
+    let rows = |table: &str| northbound.rows(table).unwrap();
+    let is_lock = |name: &str| name.starts_with("udn_");
+    let groups = rows("Port_Group");
+    let name = groups.iter().filter_map(|row| row["name"].as_str());
+    let name = name.filter(|it| is_lock(it)).collect::<Vec<_>>();
+    let [name] = name[..] else {
+        panic!("{name:?}");
+    };
+    let older = "a4711";
+    let mut operations = vec![json!({
+        "op": "update", "table": "Port_Group", "where": [["name", "==", name]],
+        "row": { "name": older },
+    })];
+    for acl in rows("ACL") {
+        let text = acl["match"].as_str().unwrap().replace(name, older);
+        operations.push(json!({
+            "op": "update", "table": "ACL", "where": [["_uuid", "==", acl["_uuid"]]],
+            "row": { "match": text },
+        }));
+    }
+    northbound.transact(&operations).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_transaction_unlocks_pods_when_a_primary_network_s_group_has_an_older_name() {
+    let (central, server, mut controller) = populated().await;
+    server.apply(primary::labelled("shop"));
+    server.apply(of_namespace("blue", &primary::primary("10.1.0.0/24")));
+    is_made(&server, (OF_NAMESPACE, "shop", "blue"));
+    for name in ["one", "two"] {
+        server.apply(pod(
+            "node-a",
+            "shop",
+            name,
+            &format!("uid-of-{name}"),
+            json!({}),
+        ));
+        await_network(&server, "shop", name);
+    }
+    controller.idle().await;
+    controller.stop().await.unwrap();
+    rename_lock(&central);
+    let older = records(&central).len();
+    let mut controller = Running::start(&central, &server, &[]);
+    controller.idle().await;
+    controller.stop().await.unwrap();
+    let ports = central.northbound().rows("Logical_Switch_Port").unwrap();
+    let locked = ["shop_one", "shop_two"].map(|name| {
+        let row = ports.iter().find(|row| row["name"] == name).unwrap();
+        uuids(&row["_uuid"]).pop_first().unwrap()
+    });
+    let mut replay = Replay::default();
+    let all = records(&central);
+    assert!(all.len() > older, "nothing was changed");
+    for (number, record) in all.iter().enumerate() {
+        replay.apply(record);
+        for port in locked.iter().filter(|_| number + 1 >= older) {
+            let acls = replay.acls_of(port);
+            for end in ["outport", "inport"] {
+                let mut own = acls.iter().filter(|(_, text)| text.starts_with(end));
+                let has = own.any(|(action, _)| action == "drop");
+                assert!(has, "{end}: record {number}, {record}");
+            }
+        }
+    }
+    // What is adapted needs nothing more.
+    for flags in [&[][..], &["--adopt"]] {
+        let mut next = Running::start(&central, &server, flags);
+        let done = next.idle().await;
+        assert_eq!((done.operations, done.writes), (0, 0), "{flags:?}");
+        next.stop().await.unwrap();
     }
 }

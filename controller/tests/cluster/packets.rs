@@ -19,6 +19,8 @@ pub(crate) struct Network {
     pub(crate) central: Central,
     pub(crate) server: ApiServer,
     pub(crate) nodes: [OvnNode; 2],
+    /// The definition of their namespaces' primary network, if wired pods have one.
+    pub(crate) primary: Option<&'static str>,
 }
 
 impl Network {
@@ -34,6 +36,7 @@ impl Network {
             central,
             server,
             nodes,
+            primary: None,
         };
         (network, controller)
     }

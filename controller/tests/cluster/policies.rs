@@ -11,7 +11,8 @@ use podwire_tests::ovn::Central;
 use podwire_tests::{Place, Pod};
 use serde_json::{Value, json};
 
-use crate::fixture::{Running, await_network, await_row, column, pod_of, populate};
+use crate::fixture::{Running, annotation, await_network, await_row, column, pod_of, populate};
+use crate::networks::NETWORKS;
 use crate::packets::{Named, Network, ask};
 
 /// The namespace of the wired pods.
@@ -73,24 +74,51 @@ impl Network {
 
     /// A pod with a label, and perhaps one more field of its containers, wired.
     pub(crate) fn labelled_pod(&self, node: usize, name: &str, app: &str) -> (Pod<'_>, IpAddr) {
-        let (pod, address) = self.announced(node, name, app);
+        self.pod_of(TESTS, node, name, app)
+    }
+
+    /// One of a namespace.
+    pub(crate) fn pod_of(
+        &self,
+        namespace: &str,
+        node: usize,
+        name: &str,
+        app: &str,
+    ) -> (Pod<'_>, IpAddr) {
+        let (pod, address) = self.announced_of(namespace, node, name, app);
         pod.add().success();
         (pod, address)
     }
 
     /// A pod that has an address and a port, and is not wired.
     pub(crate) fn announced(&self, node: usize, name: &str, app: &str) -> (Pod<'_>, IpAddr) {
+        self.announced_of(TESTS, node, name, app)
+    }
+
+    fn announced_of(
+        &self,
+        namespace: &str,
+        node: usize,
+        name: &str,
+        app: &str,
+    ) -> (Pod<'_>, IpAddr) {
         let node = &self.nodes[node];
-        let pod = node.pod(name);
+        let mut pod = node.pod(name);
+        namespace.clone_into(&mut pod.namespace);
         let mut object = pod_on(&node.name, &pod, json!({}));
         object["metadata"]["labels"] = json!({ "app": app });
         object["spec"]["containers"][0]["ports"] =
             json!([{ "name": "web", "containerPort": 8080 }]);
         self.server.apply(object);
-        let entry = await_network(&self.server, &pod.namespace, name);
+        let primary = self.primary.map(|it| format!("{namespace}/{it}"));
+        let entry = primary.as_deref().unwrap_or("default");
+        let of = |pod: &Value| annotation(pod, NETWORKS).map(|it| (it[entry].clone(), it));
+        let is_there = |pod: &Value| of(pod).is_some_and(|(entry, _)| !entry.is_null());
+        let id = ("Pod", &*pod.namespace, name);
+        let (entry, all) = of(&self.server.await_object(id, is_there)).unwrap();
         let address = entry["ip_addresses"][0].as_str().unwrap();
         let address = address.split('/').next().unwrap().parse().unwrap();
-        (pod.on_default_network(&entry), address)
+        (pod.annotate(NETWORKS, &all), address)
     }
 }
 

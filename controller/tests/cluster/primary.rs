@@ -13,7 +13,7 @@ use crate::networks::{NETWORKS, await_event, definition};
 use crate::packets::Network;
 use crate::user_networks::{OF_NAMESPACE, is_made, of_namespace};
 
-const LABEL: &str = "k8s.ovn.org/primary-user-defined-network";
+pub(crate) const LABEL: &str = "k8s.ovn.org/primary-user-defined-network";
 
 fn namespace(name: &str, labels: &Value) -> Value {
     json!({
@@ -22,11 +22,11 @@ fn namespace(name: &str, labels: &Value) -> Value {
     })
 }
 
-fn labelled(name: &str) -> Value {
+pub(crate) fn labelled(name: &str) -> Value {
     namespace(name, &json!({ LABEL: "" }))
 }
 
-fn primary(subnet: &str) -> Value {
+pub(crate) fn primary(subnet: &str) -> Value {
     json!({ "topology": "Layer2", "layer2": { "role": "Primary", "subnets": [subnet] } })
 }
 
@@ -288,6 +288,74 @@ async fn a_namespace_has_one_primary_network_by_its_label_and_a_pod_waits_for_th
     let mut adopting = Running::start(&central, &server, &["--adopt"]);
     assert_eq!(adopting.idle().await.operations, 0);
     adopting.stop().await.unwrap();
+}
+
+/// The ACLs of locked ports: their uuids and matches.
+fn locks(central: &Central) -> Vec<(Value, Value)> {
+    let rows = central.northbound().rows("ACL").unwrap();
+    let is_lock = |name: &Value| name.as_str().is_some_and(|it| it.starts_with("UDN:"));
+    let own = rows.into_iter().filter(|row| is_lock(&row["name"]));
+    own.map(|row| (row["_uuid"].clone(), row["match"].clone()))
+        .collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_service_of_the_clusters_dns_is_a_setting_and_its_pods_are_members_of_a_set() {
+    let (central, server) = (Central::start(), ApiServer::start());
+    populate(&server);
+    server.apply(labelled("shop"));
+    let udp = |mut object: Value, ports: &str| {
+        let ports = object.pointer_mut(ports).unwrap();
+        ports["protocol"] = "UDP".into();
+        object
+    };
+    let of_dns = service("openshift-dns", "dns-default", "10.96.0.53", 53);
+    server.apply(udp(of_dns, "/spec/ports/0"));
+    let leads_to = |addresses: &[&str]| {
+        let slice = endpoints("openshift-dns", "dns-default", addresses, 5353);
+        server.apply(udp(slice, "/ports/0"));
+    };
+    leads_to(&["10.244.0.9"]);
+    server.apply(of_namespace("blue", &primary("10.1.0.0/24")));
+    let flags = ["--dns-service=openshift-dns/dns-default"];
+    let mut controller = Running::start(&central, &server, &flags);
+    is_made(&server, (OF_NAMESPACE, "shop", "blue"));
+    server.apply(pod("node-a", "shop", "web", "uid-of-web", json!({})));
+    let has_route = |pod: &Value| {
+        annotation(pod, NETWORKS).is_some_and(|it| it["default"].to_string().contains("10.96.0.53"))
+    };
+    server.await_object(("Pod", "shop", "web"), has_route);
+    controller.idle().await;
+    let first = locks(&central);
+    assert!(
+        first
+            .iter()
+            .any(|(_, it)| it.to_string().contains("udp.dst == 5353")),
+        "{first:?}"
+    );
+    let in_sets = |address: &str, until: &str| {
+        let condition = json!([["addresses", "==", address]]);
+        let northbound = central.northbound();
+        let waited = northbound.wait("Address_Set", condition, until, &["name"], json!([]));
+        waited.unwrap();
+    };
+    in_sets("10.244.0.9", "!=");
+    // One that is replaced, with a moment without any.
+    leads_to(&[]);
+    in_sets("10.244.0.9", "==");
+    leads_to(&["10.244.1.9"]);
+    in_sets("10.244.1.9", "!=");
+    controller.idle().await;
+    assert_eq!(locks(&central), first);
+    controller.stop().await.unwrap();
+    let mut next = Running::start(&central, &server, &flags);
+    let done = next.idle().await;
+    assert_eq!((done.operations, done.writes), (0, 0));
+    // The sets go with the last primary network.
+    server.delete("shop", "web");
+    server.delete_object(OF_NAMESPACE, "shop", "blue");
+    in_sets("10.244.1.9", "==");
+    next.stop().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

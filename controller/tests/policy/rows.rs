@@ -204,7 +204,11 @@ impl Rows {
         let mut all = world.pods.iter();
         let own = all.find(|it| (it.namespace.as_str(), it.name.as_str()) == (&id.0, &id.1));
         let candidate = candidate(id, pod, &self.namespaces);
-        let members = self.policies.members(&candidate, &own.unwrap().addresses);
+        let members = {
+            let port = format!("{}_{}", candidate.namespace, candidate.name).into();
+            self.policies
+                .members(&candidate, &port, &own.unwrap().addresses)
+        };
         let members = members
             .into_iter()
             .map(|it| (it.group.name, it.member))

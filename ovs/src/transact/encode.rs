@@ -76,7 +76,7 @@ impl Kind {
             Self::Update(_) => ("update", ResultKind::Count),
             Self::Mutate(_) => ("mutate", ResultKind::Count),
             Self::Delete => ("delete", ResultKind::Count),
-            Self::Guard => ("wait", ResultKind::Nothing),
+            Self::Guard(_) => ("wait", ResultKind::Nothing),
             Self::Comment(_) => ("comment", ResultKind::Nothing),
             Self::Durable => ("commit", ResultKind::Nothing),
         }
@@ -124,8 +124,10 @@ impl Operation {
                 out.extend_from_slice(br#","mutations":"#);
                 encode_triples(mutations.iter().map(|Mutation(it)| it), names, out)?;
             }
-            Kind::Guard => {
-                out.extend_from_slice(br#","columns":["_uuid"],"timeout":0,"until":"!=","rows":[]"#)
+            Kind::Guard(is_there) => {
+                let until = if *is_there { "!=" } else { "==" };
+                out.extend_from_slice(br#","columns":["_uuid"],"timeout":0,"until":"#);
+                append(out, format_args!(r#""{until}","rows":[]"#));
             }
             Kind::Select(_) | Kind::Delete | Kind::Comment(_) | Kind::Durable => {}
         }

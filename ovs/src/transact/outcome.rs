@@ -74,8 +74,10 @@ pub enum TransactError {
         /// The server's details.
         details: Option<String>,
     },
-    /// No row meets the conditions of a guard.
-    #[error("OVSDB guard {index} does not hold: no such row of {table}")]
+    /// No row meets the conditions of a guard; or one does, of [`Transaction::guard_none`].
+    ///
+    /// [`Transaction::guard_none`]: super::Transaction::guard_none
+    #[error("OVSDB guard {index} does not hold: whether {table} has such a row")]
     Guard {
         /// Its position in the transaction.
         index: usize,

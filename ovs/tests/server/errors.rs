@@ -78,6 +78,19 @@ async fn a_guard_that_does_not_hold_prevents_the_commit() {
     let table = "Bridge".to_owned();
     assert_eq!(error, TransactError::Guard { index: 1, table });
     assert!(dscps(&client).is_empty());
+    // And one that no such row is there.
+    let outcome = commit(&client, |transaction| {
+        insert_queue(transaction, 1);
+        transaction.guard_none("QoS", []);
+    });
+    outcome.await.unwrap();
+    let outcome = commit(&client, |transaction| {
+        insert_queue(transaction, 2);
+        transaction.guard_none("Queue", Condition::equal("dscp", 1));
+    });
+    let error = outcome.await.unwrap_err();
+    assert!(matches!(error, TransactError::Guard { index: 1, .. }));
+    assert_eq!(dscps(&client), [1]);
 }
 
 #[tokio::test]

@@ -18,7 +18,7 @@ pub(super) struct Target {
 }
 
 /// The resources that there are, each with the kind and the API version of its objects.
-const RESOURCES: [(&str, &str, &str); 21] = [
+const RESOURCES: [(&str, &str, &str); 22] = [
     ("pods", "Pod", "v1"),
     ("nodes", "Node", "v1"),
     ("services", "Service", "v1"),
@@ -49,6 +49,11 @@ const RESOURCES: [(&str, &str, &str); 21] = [
         "network-attachment-definitions",
         "NetworkAttachmentDefinition",
         "k8s.cni.cncf.io/v1",
+    ),
+    (
+        "multi-networkpolicies",
+        "MultiNetworkPolicy",
+        "k8s.cni.cncf.io/v1beta1",
     ),
     (
         "userdefinednetworks",

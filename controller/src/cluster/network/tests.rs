@@ -57,6 +57,7 @@ fn definitions_of_other_plugins_and_of_the_default_network_are_none() {
 
 #[test]
 fn a_mistake_is_named_by_its_field() {
+    let many = ["10.1.0.0/28"; 257].join(",");
     for (more, field, part) in [
         (
             json!({ "name": "default" }),
@@ -116,6 +117,12 @@ fn a_mistake_is_named_by_its_field() {
             "of one family",
         ),
         (json!({ "subnets": "10.1.0.0/31" }), "subnets", "no room"),
+        (
+            json!({ "subnets": "10.1.0.0/16", "excludeSubnets": many }),
+            "excludeSubnets",
+            "257 networks are too many, 256 at most",
+        ),
+        (json!({ "subnets": many }), "subnets", "257 networks"),
         (
             json!({ "excludeSubnets": "10.1.0.0/24" }),
             "excludeSubnets",
@@ -179,6 +186,13 @@ fn networks_are_asked_for_in_both_forms_and_several_times() {
         problem.starts_with("the annotation k8s.v1.cni.cncf.io/networks"),
         "{problem}"
     );
+    let many = ["a"; 65].join(",");
+    assert!(
+        entries(&many)
+            .1
+            .unwrap()
+            .contains("65 networks are too many, 64 at most")
+    );
     for wrong in [
         "[",
         "{}",
@@ -186,6 +200,7 @@ fn networks_are_asked_for_in_both_forms_and_several_times() {
         "a/b/c",
         "blue,,red",
         r#"[{"name":"a","default-route":["x"]}]"#,
+        r#"[{"name":"a","default-route":["10.1.0.1","fd00::1","10.1.0.2"]}]"#,
     ] {
         let (all, problem) = entries(wrong);
         assert!(all.is_empty() && problem.is_some(), "{wrong}");

@@ -42,7 +42,7 @@ const fn kind(
 }
 
 /// Never Secrets. Kubernetes before 1.21 has the older versions alone.
-const KINDS: [Kind; 18] = [
+const KINDS: [Kind; 19] = [
     kind(Of::All, &["v1"], "Node", "nodes"),
     kind(Of::All, &["v1"], "Namespace", "namespaces"),
     kind(Of::All, &["v1"], "Pod", "pods"),
@@ -77,6 +77,12 @@ const KINDS: [Kind; 18] = [
         &["k8s.cni.cncf.io/v1"],
         "NetworkAttachmentDefinition",
         "network-attachment-definitions",
+    ),
+    kind(
+        Of::AllIfKnown,
+        &["k8s.cni.cncf.io/v1beta1"],
+        "MultiNetworkPolicy",
+        "multi-networkpolicies",
     ),
     kind(
         Of::AllIfKnown,

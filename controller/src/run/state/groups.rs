@@ -1,10 +1,8 @@
 //! Groups whose members several keys contribute, compared with those in the database.
 
 use std::collections::{BTreeSet, HashSet};
-use std::net::IpAddr;
 use std::time::Duration;
 
-use ipnet::IpNet;
 use podwire_ovs::nb::Table;
 use podwire_ovs::replica::{Db, Row as Found};
 use podwire_ovs::value::{Uuid, Value};
@@ -16,7 +14,7 @@ use super::{State, key_of};
 use crate::cluster::policy::Direction;
 use crate::cluster::{Cluster, Name};
 use crate::diff::{DiffError, Plan};
-use crate::key::{Attachment, Key, Network, Of};
+use crate::key::{Key, Network, Of};
 use crate::members::Group;
 use crate::names::pod_port;
 use crate::want::Row;
@@ -80,7 +78,10 @@ impl State {
                 let group = self.join_all(plan, row.table, row.name.as_str());
                 // Pods that rows show on it, and that are compared later, must not be open until
                 // then.
-                if key.network != Network::DEFAULT && row.table == Table::PortGroup {
+                if key.of == Of::Cluster
+                    && key.network != Network::DEFAULT
+                    && row.table == Table::PortGroup
+                {
                     for pod in self.networks.holders(&key.network) {
                         plan.join(&group, &pod_port(pod).into());
                     }
@@ -92,7 +93,7 @@ impl State {
 
     /// A set that is made begins with its members: otherwise each of its pods would join it by an
     /// operation of its own.
-    pub(super) fn fill(&mut self, plan: &Plan<'_>, set: &Name, rows: &[Row]) {
+    pub(super) fn fill(&mut self, plan: &Plan<'_>, set: &Key, rows: &[Row]) {
         let is_there = |row: &Row| plan.has(row.table, &row.name);
         if rows.iter().all(is_there) {
             return;
@@ -100,23 +101,26 @@ impl State {
         let Cluster {
             pods, namespaces, ..
         } = &self.cluster;
-        for subject in self.policies.pods_of(set, pods, namespaces) {
+        let Some(policies) = self.policies_on(&set.network) else {
+            return;
+        };
+        let mut found = Vec::new();
+        for subject in policies.pods_of(&set.name, pods, namespaces) {
             let Subject::Pod(id) = &subject else {
                 continue;
             };
-            let (own, space) = (Attachment::from(id.clone()), &self.spaces.default.addresses);
-            let Some(pod) = pods
-                .get(id)
-                .filter(|pod| space.has(&own, (&pod.uid, &pod.node)))
-            else {
+            let Some(pod) = pods.get(id) else {
                 continue;
             };
-            let addresses = space.of(&own).into_iter().flat_map(|it| &it.addresses);
-            let addresses: Vec<IpAddr> = addresses.map(IpNet::addr).collect();
-            let pod = candidate(id, pod, namespaces);
-            for place in self.policies.places(set, &pod, &addresses) {
-                self.members.add(&Key::pod(id.clone()), place);
+            let own = self.places(id, pod);
+            for (.., own) in own.filter(|(network, ..)| *network == set.network) {
+                let pod = candidate(id, pod, namespaces);
+                let places = policies.places(&set.name, &pod, &own.ips());
+                found.extend(places.into_iter().map(|it| (Key::pod(id.clone()), it)));
             }
+        }
+        for (key, place) in found {
+            self.members.add(&key, place);
         }
     }
 
@@ -240,7 +244,7 @@ impl State {
         match key.of {
             Of::Namespace => unread.any(|it| it.of == Of::Policy && it.namespace == key.name),
             Of::Peers => unread.any(|it| POLICIES.contains(&it.of)),
-            _ => self.unreadable.contains(key),
+            _ => self.unreadable.contains(&key.clone().on(Network::DEFAULT)),
         }
     }
 

@@ -10,7 +10,9 @@ use podwire_ovs::replica::Db;
 use tokio::time::Instant;
 
 use super::State;
+use super::networks::everywhere;
 use crate::cluster::logging::Logging;
+use crate::cluster::multi::MultiPolicy;
 use crate::cluster::policy::Policy;
 use crate::cluster::tiered::Tiered;
 use crate::cluster::{Cluster, Name, Node, ObjectName, Pod, of_namespace};
@@ -58,7 +60,11 @@ impl State {
         self.is_held(key.of)
             // Primary ones depend on services, too.
             || (is_other && of(&[Of::Definition, Of::Service]))
-            || (key.of == Of::Service && self.has_primaries() && of(&[Of::Definition, Of::Pod]))
+            // So do the services that their pods reach, and the members of those's sets.
+            || (matches!(key.of, Of::Service | Of::Members)
+                && self.has_primaries()
+                && of(&[Of::Definition, Of::Pod, Of::Service]))
+            || (key.of == Of::Members && !self.networks.live.is_empty() && of(&[Of::Definition]))
     }
 
     pub(crate) fn learn_node(&mut self, name: Name, node: Option<Node>) {
@@ -108,7 +114,9 @@ impl State {
         }
         let before = former.map(|pod| &pod.selected);
         let after = pod.as_ref().map(|pod| &pod.selected);
-        self.policies.pod_changed(before, after);
+        for policies in everywhere(&mut self.policies, &mut self.scopes) {
+            policies.pod_changed(before, after);
+        }
         self.pod_asks(&id, pod.as_ref());
         set(&mut self.cluster.pods, id, pod);
         self.changed(key);
@@ -142,7 +150,9 @@ impl State {
         set(&mut self.cluster.namespaces, name, labels);
         self.mark_cluster_user_networks();
         self.mark_primary(&changed);
-        self.policies.namespace_changed();
+        for policies in everywhere(&mut self.policies, &mut self.scopes) {
+            policies.namespace_changed();
+        }
     }
 
     fn learn_logging(&mut self, name: &Name, logging: Option<Logging>) {
@@ -157,8 +167,13 @@ impl State {
     /// Has the rows of a namespace's policies compared.
     fn mark_namespace(&mut self, name: &Name) {
         let policies = self.policies.of(name).map(|(policy, _)| policy.clone());
-        let keys = policies.map(|policy| Key::object(Of::Policy, (name.clone(), policy)));
-        self.dirty.extend(keys);
+        for policy in policies {
+            let key = Key::object(Of::Policy, (name.clone(), policy));
+            let scopes = self.scopes.iter().filter(|(_, it)| it.has(name));
+            let keys = scopes.map(|(network, _)| key.clone().on(network.clone()));
+            self.dirty.extend(keys);
+            self.dirty.insert(key);
+        }
         self.dirty.insert(Key::named(Of::Namespace, name.clone()));
     }
 
@@ -176,8 +191,23 @@ impl State {
         if self.policies.get(&id) != policy.as_ref() {
             self.timer.changed("policy");
         }
+        for scope in self.scopes.values_mut() {
+            scope.learn(&id, policy.as_ref());
+        }
         self.policies.set(id.clone(), policy);
         self.changed(Key::object(Of::Policy, id));
+    }
+
+    pub(crate) fn learn_multi(&mut self, id: ObjectName, policy: Option<MultiPolicy>) {
+        if self.cluster.multi.get(&id) != policy.as_ref() {
+            self.timer.changed("policy");
+        }
+        for scope in self.scopes.values_mut() {
+            scope.learn_multi(&id, policy.as_ref());
+        }
+        self.scopes_changed = true;
+        set(&mut self.cluster.multi, id.clone(), policy);
+        self.changed(Key::object(Of::MultiPolicy, id));
     }
 
     pub(crate) fn learn_tiered(&mut self, key: Key, policy: Option<Tiered>) {
@@ -211,6 +241,9 @@ impl State {
         let policy = self.cluster.tiered.get(key);
         let policy = policy.filter(|_| self.policies.has_tiers());
         let content = policy.and_then(|it| it.content.clone().ok());
+        for scope in self.scopes.values_mut() {
+            scope.learn_tiered(key, content.as_ref());
+        }
         self.policies.set_tiered(key.clone(), content);
     }
 
@@ -220,7 +253,9 @@ impl State {
         if has_tiers == self.policies.has_tiers() {
             return;
         }
-        self.policies.set_has_tiers(has_tiers);
+        for policies in everywhere(&mut self.policies, &mut self.scopes) {
+            policies.set_has_tiers(has_tiers);
+        }
         let keys: Vec<Key> = self.cluster.tiered.keys().cloned().collect();
         for key in keys {
             self.apply_tiered(&key);
@@ -233,7 +268,9 @@ impl State {
             pods, namespaces, ..
         } = &self.cluster;
         let changed = self.policies.refresh(pods, namespaces);
-        self.dirty.extend(changed.into_iter().map(Key::from));
+        let changed = changed.into_iter().map(|it| it.key(&Network::DEFAULT));
+        self.dirty.extend(changed);
+        self.refresh_scopes();
     }
 
     /// The uid of an object; `None` if it does not exist.

@@ -3,6 +3,7 @@
 //! its network, changes nothing for them.
 
 mod attachments;
+mod policies;
 mod primary;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,6 +16,8 @@ use tokio::time::Instant;
 
 pub(super) use self::attachments::definition_of;
 use self::attachments::{attachment_of, written};
+use self::policies::Scope;
+pub(super) use self::policies::{Scopes, everywhere};
 use super::State;
 use super::begin::{UID, addresses_in, by_age, ports};
 use super::wanted::{Effects, Wanted};
@@ -47,11 +50,6 @@ impl Networks {
     /// The networks of a pod's attachments.
     pub(crate) fn of(&self, pod: &ObjectName) -> impl Iterator<Item = (&Name, &Network)> {
         self.held.get(pod).into_iter().flatten()
-    }
-
-    /// Why a definition is not, or not wholly, what its network is.
-    pub(crate) fn refusal(&self, definition: &ObjectName) -> Option<&str> {
-        self.refused.get(definition).map(String::as_str)
     }
 
     /// The pods that ask for a definition.
@@ -115,11 +113,15 @@ impl State {
         let keys: Vec<Key> = networks.collect();
         self.dirty.extend(keys);
         self.networks.refused.remove(&id);
+        self.mark_refused();
         self.mark_asking(&id);
         let of = |it: &Definition| it.network.as_ref().map(|(_, it)| it.role) == Ok(Role::Primary);
         let is_primary = before.iter().chain(&definition).any(of);
         super::learn::set(&mut self.cluster.definitions, id.clone(), definition);
+        self.scopes_changed = true;
+        self.mark_multi(&id);
         if is_primary {
+            self.mark_open_sets();
             self.mark_primary(&id.0);
         }
         self.changed(Key::object(Of::Definition, id));
@@ -147,6 +149,15 @@ impl State {
     fn mark_asking(&mut self, definition: &ObjectName) {
         let pods = self.networks.asking.get(definition).into_iter().flatten();
         self.dirty.extend(pods.cloned().map(Key::pod));
+    }
+
+    /// What was in the way of refused networks may be gone.
+    fn mark_refused(&mut self) {
+        let refused = self.networks.refused.keys();
+        let defined = refused.filter_map(|id| self.cluster.definitions.get(id));
+        let defined = defined.filter_map(|it| Some(shared(&it.network.as_ref().ok()?.0)));
+        let keys: Vec<Key> = defined.collect();
+        self.dirty.extend(keys);
     }
 
     /// The keys of networks, by definitions and rows.
@@ -242,6 +253,7 @@ impl State {
     fn open(&mut self, network: Network, shape: Shape) {
         let mut excluded = shape.exclude_subnets.clone();
         excluded.extend(shape.routers().map(|it| IpNet::from(it.addr())));
+        self.scopes_changed = true;
         let layout = Layout::Shared { excluded };
         let is_new = !self.spaces.others.contains_key(&network);
         let space = self
@@ -360,6 +372,10 @@ impl State {
             self.networks.refused.extend(is.map(|is| (id.clone(), is)));
         }
         let shape = shape.filter(|_| !is_blocked);
+        if self.scopes.get(network).is_some_and(Scope::has_rested) {
+            self.scopes_changed = true;
+            self.dirty.insert(shared(network));
+        }
         let is_changed = shape != present;
         match &shape {
             Some(shape) => {
@@ -377,6 +393,11 @@ impl State {
             None => {
                 self.spaces.others.remove(network);
                 self.networks.live.remove(network);
+                if is_changed {
+                    self.scopes_changed = true;
+                    self.mark_open_sets();
+                    self.mark_refused();
+                }
             }
         }
         if is_changed {
@@ -394,7 +415,7 @@ impl State {
         let mut all = want::network::network(network, shape);
         if shape.role == Role::Primary {
             all.extend(want::primary::router(network, shape));
-            let open = self.open_endpoints();
+            let open = self.open_ports();
             all.extend(isolation(network, &open, self.policies.has_tiers()));
         }
         all
@@ -403,8 +424,21 @@ impl State {
     /// Why a network can't have its rows: others have their names.
     fn conflict(&self, network: &Network, shape: &Shape, plan: &Plan<'_>) -> Option<String> {
         let own = prefix(network.name());
-        let mut live = self.networks.live.keys().filter(|it| *it != network);
-        if let Some(other) = live.find(|it| prefix(it.name()) == own) {
+        let clashes = |it: &&Network| *it != network && prefix(it.name()) == own;
+        let first = match self.networks.live.contains_key(network) {
+            // What exists wins.
+            true => None,
+            false => self.networks.live.keys().find(clashes).or_else(|| {
+                let defined = self.cluster.definitions.iter();
+                let defined = defined.filter_map(|(id, it)| {
+                    let (of, _) = it.network.as_ref().ok()?;
+                    (prefix(of.name()) == own).then_some(((it.created, id), of))
+                });
+                let (_, oldest) = defined.min_by_key(|(age, _)| *age)?;
+                Some(oldest).filter(clashes)
+            }),
+        };
+        if let Some(other) = first {
             return Some(format!(
                 "name of its spec.config: {} and {} would have rows of the same names: choose \
                  another",
@@ -451,18 +485,23 @@ impl State {
         ))
     }
 
+    /// Why a definition is not, or not wholly, what its network is.
+    pub(crate) fn refusal(&self, id: &ObjectName) -> Option<String> {
+        let known = self.cluster.definitions.contains_key(id);
+        let refused = self.networks.refused.get(id).filter(|_| known);
+        refused.cloned().or_else(|| self.no_primary(id))
+    }
+
     /// What is said of a definition.
     pub(super) fn check_definition(&self, id: &ObjectName, effects: &mut Effects) {
         let definition = self.cluster.definitions.get(id);
         let mistake = definition.and_then(|it| it.network.as_ref().err());
-        let refused = self
-            .networks
-            .refused
-            .get(id)
-            .filter(|_| definition.is_some())
-            .cloned()
-            .or_else(|| self.no_primary(id));
-        effects.warning = match (mistake, refused) {
+        let mut held = self.networks.held.values().flat_map(BTreeMap::keys);
+        effects.warning = match (mistake, self.refusal(id)) {
+            (Some(mistake), _) if held.any(|entry| definition_of(entry) == *id) => {
+                let stays = "its network stays what it was while pods are on it";
+                Some(("NetworkMistake", format!("{mistake}; {stays}")))
+            }
             (Some(mistake), _) => Some(("NetworkMistake", mistake.clone())),
             (None, Some(refused)) => Some(("NetworkConflict", refused)),
             (None, None) => None,

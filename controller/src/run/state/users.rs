@@ -362,11 +362,7 @@ impl State {
         let mut refusals = ids.filter_map(|id| {
             let definition = self.cluster.definitions.get(&id);
             let mistake = definition.and_then(|it| it.network.as_ref().err());
-            let refusal = mistake.map(String::as_str);
-            let refusal = refusal.or_else(|| self.networks.refusal(&id));
-            let refusal = refusal
-                .map(str::to_owned)
-                .or_else(|| self.no_primary(&id))?;
+            let refusal = mistake.cloned().or_else(|| self.refusal(&id))?;
             Some(format!(
                 "NetworkAttachmentDefinition {}/{}: {refusal}",
                 id.0, id.1

@@ -12,6 +12,7 @@ use tokio::time::Instant;
 
 use super::State;
 use super::begin::{addresses_before, request_of, subnets_before};
+use super::networks::shared;
 use crate::cluster::logging::Logging;
 use crate::cluster::{Name, Node, ObjectName, Pod};
 use crate::diff::Plan;
@@ -86,13 +87,29 @@ impl State {
         plan: &Plan<'_>,
         effects: &mut Effects,
     ) -> Result<Wanted, Problem> {
-        if key.network != Network::DEFAULT {
-            return Ok(match key.of {
-                Of::Cluster => self.wanted_of_network(&key.network, plan),
-                _ => Wanted::default(),
-            });
-        }
+        let is_default = key.network == Network::DEFAULT;
         match key.of {
+            Of::Peers => {
+                let policies = self.policies_on(&key.network);
+                let rows = policies
+                    .map(|it| it.peers_rows(&key.name))
+                    .unwrap_or_default();
+                self.fill(plan, key, &rows);
+                Ok(rows.into())
+            }
+            Of::Policy => Ok(self.wanted_of_policy(key, effects).into()),
+            Of::ClusterPolicy | Of::AdminPolicy | Of::BaselinePolicy => {
+                if is_default {
+                    self.report_conditions(key, effects);
+                }
+                Ok(self.policy_rows(key).into())
+            }
+            Of::Cluster if !is_default => Ok(self.wanted_of_network(&key.network, plan)),
+            _ if !is_default => Ok(Wanted::default()),
+            Of::MultiPolicy => {
+                self.check_multi(&key.id(), effects);
+                Ok(Wanted::default())
+            }
             Of::Cluster => {
                 let mut rows = want::cluster();
                 if self.policies.has_tiers() {
@@ -120,19 +137,21 @@ impl State {
                 Ok(Wanted { rows, members })
             }
             Of::Namespace => Ok(self.wanted_of_namespace(&key.name, effects).into()),
-            Of::Peers => {
-                let rows = self.policies.peers_rows(&key.name);
-                self.fill(plan, &key.name, &rows);
-                Ok(rows.into())
-            }
-            Of::Policy => Ok(self.wanted_of_policy(&key.id(), effects).into()),
-            Of::ClusterPolicy | Of::AdminPolicy | Of::BaselinePolicy => {
-                self.report_conditions(key, effects);
-                Ok(self.tiered_rows(key).into())
-            }
             Of::Members => Ok(Wanted::default()),
             Of::Pod => self.wanted_of_pod(&key.id(), plan, effects),
-            Of::Service => Ok(self.wanted_of_service(&key.id(), plan, effects).into()),
+            Of::Service => {
+                let id = key.id();
+                let mut rows = self.wanted_of_service(&id, plan, effects);
+                let service = self.cluster.services.get(&id);
+                let open = service
+                    .map(|it| self.open_rows(&id, it))
+                    .unwrap_or_default();
+                rows.extend(open.rows);
+                Ok(Wanted {
+                    rows,
+                    members: open.members,
+                })
+            }
         }
     }
 
@@ -275,6 +294,11 @@ impl State {
         if !is_known {
             self.release(id);
         }
+        // In which groups it belongs there is not known yet.
+        let waits = |it: &Network| self.scopes.contains_key(it) && self.is_key_held(&shared(it));
+        if self.networks.of(id).any(|(_, network)| waits(network)) {
+            return Err(Problem::blocked("NoAttachment", String::new()));
+        }
         let primary = self.primary_of(id, plan);
         let claimed = primary.and_then(|it| Ok((self.claimed_of_pod(id, is_known, db)?, it)));
         let (claimed, primary) = match claimed {
@@ -312,12 +336,15 @@ impl State {
             };
             annotate((&pod.uid, version), &others, &entry, effects);
         }
-        let addresses: Vec<_> = claimed.addresses.iter().map(ipnet::IpNet::addr).collect();
-        let mut members = self
-            .policies
-            .members(&candidate(id, pod, &self.cluster.namespaces), &addresses);
-        let of = primary.as_ref().map(|(_, network)| network);
-        members.extend(of.map(|network| isolated(network, &pod_port(id))));
+        let mut members = BTreeSet::new();
+        let selected = candidate(id, pod, &self.cluster.namespaces);
+        for (network, port, own) in self.places(id, pod) {
+            let policies = self.policies_on(&network);
+            let own = policies.map(|it| it.members(&selected, &port, &own.ips()));
+            members.extend(own.into_iter().flatten());
+        }
+        let of = primary.map(|(_, network)| network);
+        members.extend(of.map(|network| isolated(&network, &pod_port(id))));
         let mut rows = want::pod(id, pod, &claimed);
         rows.extend(attached);
         Ok(Wanted { rows, members })
@@ -365,12 +392,13 @@ impl State {
         }
     }
 
-    fn wanted_of_policy(&self, id: &ObjectName, effects: &mut Effects) -> Vec<want::Row> {
-        let policy = self.policies.get(id);
+    fn wanted_of_policy(&self, key: &Key, effects: &mut Effects) -> Vec<want::Row> {
+        let policy = self.policies.get(&key.id());
+        let policy = policy.filter(|_| key.network == Network::DEFAULT);
         if let Some(policy) = policy.filter(|policy| !policy.problems.is_empty()) {
             effects.warning = Some(("PolicyMistake", policy.problems.join("; ")));
         }
-        self.policy_rows(id)
+        self.policy_rows(key)
     }
 
     fn wanted_of_namespace(&self, name: &Name, effects: &mut Effects) -> Vec<want::Row> {
@@ -382,10 +410,24 @@ impl State {
         self.namespace_rows(name)
     }
 
-    /// The rows of a policy.
-    pub(crate) fn policy_rows(&self, id: &ObjectName) -> Vec<want::Row> {
-        let logging = self.cluster.logging.get(&id.0);
-        logged(self.policies.policy_rows(id).to_vec(), logging)
+    /// The rows of a policy on a network.
+    pub(crate) fn policy_rows(&self, key: &Key) -> Vec<want::Row> {
+        let own = key.clone().on(Network::DEFAULT);
+        let policies = self.policies_on(&key.network);
+        let (rows, logging) = match key.of {
+            Of::Policy => (
+                policies.map(|it| it.policy_rows(&own.id())),
+                self.cluster.logging.get(&key.namespace),
+            ),
+            _ => (
+                policies.map(|it| it.tiered_rows(&own)),
+                self.cluster
+                    .tiered
+                    .get(&own)
+                    .and_then(|it| it.logging.as_ref()),
+            ),
+        };
+        logged(rows.unwrap_or_default().to_vec(), logging)
     }
 
     /// The rows of a namespace's isolated pods. Its groups rest when it is gone: it may come again
@@ -397,13 +439,6 @@ impl State {
             self.policies.namespace_rows(name, is_there),
             self.cluster.logging.get(name),
         )
-    }
-
-    /// The rows of a policy of the whole cluster.
-    pub(crate) fn tiered_rows(&self, key: &Key) -> Vec<want::Row> {
-        let policy = self.cluster.tiered.get(key);
-        let logging = policy.and_then(|it| it.logging.as_ref());
-        logged(self.policies.tiered_rows(key).to_vec(), logging)
     }
 
     /// Whether a key's ACLs need the meter.

@@ -118,6 +118,7 @@ mod tests {
             adopt: false,
             rest: Duration::ZERO,
             pod_connections: 0,
+            dns_service: Default::default(),
             has_gateways: false,
         });
         state.kinds.fill(ListState::Listed);

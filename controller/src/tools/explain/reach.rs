@@ -12,11 +12,13 @@ use crate::cluster::policy::Direction;
 use crate::cluster::{Cluster, Name, ObjectName, Pod};
 use crate::config::Config;
 use crate::ipam::{self, Mac, RecordedAddresses, mac, nth};
+use crate::key::Network;
 use crate::names::pod_port;
 use crate::run::State;
 use crate::tools::trace::{Packet, trace};
 use crate::tools::{ToolError, View};
-use crate::want::policy::{self, Connection};
+use crate::want::network::switch;
+use crate::want::policy::{self, Candidate, Connection};
 
 /// The destination of a packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -80,12 +82,16 @@ pub(super) async fn reach(
     (pod, recorded): (&Pod, &RecordedAddresses),
 ) -> Result<Reaches, ToolError> {
     let (id, port) = (&question.pod, question.port);
-    let packet = packet(&view.state.cluster, id, (pod, recorded), target, port)?;
+    let network = way(&view.state, id, target);
+    let packet = match network == Network::DEFAULT {
+        true => packet(&view.state.cluster, id, (pod, recorded), target, port)?,
+        false => packet_on(&view.state, &network, (id, pod), target, port)?,
+    };
     let (verdict, arrives) = trace(config, &packet).await?;
     Ok(Reaches {
         destination: shown(target, packet.to, port),
         to: packet.to,
-        policies: decided(&view.state, id, target, &packet),
+        policies: decided(&view.state, &network, id, target, &packet),
         arrives,
         verdict,
     })
@@ -111,15 +117,45 @@ impl Reaches {
     }
 }
 
+/// The network by which a pod sends: where it has a primary one, that; but to the services that it
+/// has routes to, and to pods that are not there, by the default one.
+fn way(state: &State, id: &ObjectName, target: &Target) -> Network {
+    let own = state.primary_held(id).filter(|own| match target {
+        Target::Pod(namespace, name) => {
+            state.primary_held(&(namespace.clone(), name.clone())) == Some(own)
+        }
+        Target::Address(address) => !state.open_services().contains(address),
+    });
+    own.cloned().unwrap_or_default()
+}
+
+/// The pod with an address on a network.
+fn holder<'a>(
+    state: &'a State,
+    network: &'a Network,
+    address: IpAddr,
+) -> Option<(&'a ObjectName, &'a Pod)> {
+    if *network == Network::DEFAULT {
+        return pod_at(&state.cluster, address);
+    }
+    let pods = state.networks.holders(network);
+    let mut pods = pods.filter_map(|id| Some((id, state.cluster.pods.get(id)?)));
+    pods.find(|(id, pod)| {
+        let own = state.place_on(id, pod, network);
+        own.is_some_and(|(_, it)| it.ips().contains(&address))
+    })
+}
+
 /// The rules that decide at both ends. What a service's endpoint is, OVN chooses.
 fn decided(
-    State {
-        cluster, policies, ..
-    }: &State,
+    state: &State,
+    network: &Network,
     id: &ObjectName,
     target: &Target,
     packet: &Packet,
 ) -> Option<Vec<Decided>> {
+    let State { cluster, .. } = state;
+    let policies = state.policies_on(network)?;
     let mut services = cluster.services.values();
     if services.any(|it| it.cluster_ips.contains(&packet.to)) {
         return None;
@@ -129,7 +165,7 @@ fn decided(
     let own = pod(id).map(candidate);
     let other = match target {
         Target::Pod(namespace, name) => pod(&(namespace.clone(), name.clone())).map(candidate),
-        Target::Address(address) => pod_at(cluster, *address)
+        Target::Address(address) => holder(state, network, *address)
             .map(|(id, pod)| policy::candidate(id, pod, &cluster.namespaces)),
     };
     let port = packet.tcp.map(|port| (Protocol::Tcp, port));
@@ -146,10 +182,22 @@ fn decided(
                 address,
                 port,
             };
+            let Candidate {
+                namespace, name, ..
+            } = connection.pod;
+            let locks = state.primary_held(&(namespace.clone(), name.clone()));
             Some(Decided {
                 direction: direction.to_string().to_lowercase(),
-                pod: format!("{}/{}", connection.pod.namespace, connection.pod.name),
-                verdict: policies.verdict(direction, &connection).to_string(),
+                pod: format!("{namespace}/{name}"),
+                verdict: match locks.filter(|_| *network == Network::DEFAULT) {
+                    Some(locks) => {
+                        format!(
+                            "its port there is locked by its primary network {}",
+                            locks.name()
+                        )
+                    }
+                    None => policies.verdict(direction, &connection).to_string(),
+                },
             })
         });
     Some(ends.collect())
@@ -198,6 +246,57 @@ fn packet(
         port: pod_port(id),
         macs: (source, destination),
         from: from.addr(),
+        to,
+        tcp: port,
+    })
+}
+
+/// The packet that the pod would send on another network.
+fn packet_on(
+    state: &State,
+    network: &Network,
+    (id, pod): (&ObjectName, &Pod),
+    target: &Target,
+    port: Option<u16>,
+) -> Result<Packet, ToolError> {
+    let unknown = |what: &str| {
+        let network = network.name();
+        ToolError::Refused(format!(
+            "{what} has no address of its family on network {network} yet"
+        ))
+    };
+    let peer = match target {
+        Target::Address(address) => holder(state, network, *address),
+        Target::Pod(namespace, name) => state
+            .cluster
+            .pods
+            .get_key_value(&(namespace.clone(), name.clone())),
+    };
+    let peer = peer.and_then(|(id, pod)| state.place_on(id, pod, network));
+    let first = peer.as_ref().and_then(|(_, it)| it.ips().first().copied());
+    let to = match target {
+        Target::Address(address) => *address,
+        Target::Pod(..) => first.ok_or_else(|| unknown("the other pod"))?,
+    };
+    let shape = state.networks.live.get(network);
+    let (name, own) = state
+        .place_on(id, pod, network)
+        .ok_or_else(|| unknown("the pod"))?;
+    let from = own
+        .ips()
+        .into_iter()
+        .find(|it| it.is_ipv4() == to.is_ipv4());
+    let router = shape.and_then(|it| it.routers().next());
+    // A neighbour is reached at its own MAC address, everything else at the router's.
+    let destination = peer
+        .map(|(_, it)| it.mac)
+        .or(router.map(|it| mac(it.addr())));
+    let (shape, destination) = shape.zip(destination).ok_or_else(|| unknown("the pod"))?;
+    Ok(Packet {
+        switch: switch(network, shape),
+        port: name.to_string(),
+        macs: (own.mac, destination),
+        from: from.ok_or_else(|| unknown("the pod"))?,
         to,
         tcp: port,
     })

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use podwire_daemon::output::Format;
 use podwire_ovs::client::Client as Ovsdb;
-use podwire_ovs::nb::{EPOCH, Table};
+use podwire_ovs::nb::{EPOCH, KEY, Table};
 use podwire_ovs::replica::Db;
 use podwire_ovs::transact::{Condition, TransactError, Transaction};
 use podwire_ovs::value::{Atom, Value as Column};
@@ -203,26 +203,40 @@ async fn write(
         let compared = plan.compare(&shared(network), wanted, members, false);
         compared.map_err(|error| ToolError::Refused(error.to_string()))?;
         let mut fence = Transaction::new();
-        if let Some(known) = known {
-            let name = rows::switch(network, known);
-            for switch in db.nb_named(Table::LogicalSwitch, &name) {
-                let ports = switch.column("ports").cloned();
-                let same = ports.map(|ports| Condition::equal("ports", ports));
-                let all = [Condition::uuid(switch.uuid())].into_iter().chain(same);
-                fence.guard(Table::LogicalSwitch.name(), all.collect::<Vec<_>>());
+        let table = Table::LogicalSwitch.name();
+        match known {
+            Some(known) => {
+                for switch in db.nb_named(Table::LogicalSwitch, &rows::switch(network, known)) {
+                    let ports = switch.column("ports").cloned();
+                    let same = ports.map(|ports| Condition::equal("ports", ports));
+                    let all = [Condition::uuid(switch.uuid())].into_iter().chain(same);
+                    fence.guard(table, all.collect::<Vec<_>>());
+                }
+            }
+            // OVN does not require names to be unique.
+            None => {
+                let own = Column::map([(KEY, shared(network).to_string())]);
+                fence.guard_none(table, Condition::includes("external_ids", own));
+                for row in wanted
+                    .iter()
+                    .filter(|row| row.table == Table::LogicalSwitch)
+                {
+                    fence.guard_none(table, Condition::equal("name", &*row.name));
+                }
             }
         }
         Ok((fence, plan.into_transaction()))
     })?;
-    if !fence.is_empty() {
-        ovsdb.set_fence(&fence)?;
-    }
+    ovsdb.set_fence(&fence)?;
     let done = ovsdb.transact(&transaction, Instant::now() + TRANSACT);
     match done.await {
         Ok(_) => Ok(()),
         Err(TransactError::Fenced { .. }) => {
             let name = network.name();
-            let what = format!("ports of network {name} came or went meanwhile: try again");
+            let what = match known {
+                Some(_) => format!("ports of network {name} came or went meanwhile: try again"),
+                None => format!("network {name} was made by another meanwhile: try again"),
+            };
             Err(ToolError::Refused(what))
         }
         Err(error) => Err(error.into()),

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::cluster::Name;
 use crate::diff::{IN_SYNC, Plan};
-use crate::key::{Key, Of};
+use crate::key::{Key, Network, Of};
 use crate::members::Group;
 use crate::tools::View;
 use crate::want::Row;
@@ -59,29 +59,30 @@ pub(super) fn of(view: &View, key: &Key, adopt: bool) -> Rows {
     let mut all = match key.of {
         Of::Policy => {
             let namespace = Key::named(Of::Namespace, key.namespace.clone());
-            vec![
-                (namespace, state.namespace_rows(&key.namespace), None),
-                (key.clone(), state.policy_rows(&key.id()), None),
-            ]
+            vec![(namespace, state.namespace_rows(&key.namespace), None)]
         }
         _ => {
-            let own = state.tiered_rows(key);
-            let door = if own.is_empty() {
+            let door = if state.policy_rows(key).is_empty() {
                 Vec::new()
             } else {
                 tiered_door()
             };
-            vec![
-                (Key::only(Of::Cluster), door, None),
-                (key.clone(), own, None),
-            ]
+            vec![(Key::only(Of::Cluster), door, None)]
         }
     };
-    all.extend(state.policies.sets_of(key).map(|set| {
-        let id = set.id();
-        let rows = state.policies.peers_rows(&id);
-        (Key::named(Of::Peers, id), rows, Some(set))
-    }));
+    for network in state.networks_of(&key.namespace) {
+        let on = |key: Key| key.on(network.clone());
+        let own = on(key.clone());
+        let rows = state.policy_rows(&own);
+        all.push((own, rows, None));
+        for policies in state.policies_on(&network) {
+            all.extend(policies.sets_of(key).map(|set| {
+                let id = set.id(&network);
+                let rows = policies.peers_rows(&id);
+                (on(Key::named(Of::Peers, id)), rows, Some(set))
+            }));
+        }
+    }
     view.ovsdb.read(|db| {
         let plan = Plan::new(db, adopt);
         let mut found = Rows {
@@ -104,7 +105,13 @@ pub(super) fn of(view: &View, key: &Key, adopt: bool) -> Rows {
                 found.rows.push(RowState {
                     table: row.table.name(),
                     name: name(row),
-                    content: content(row, set),
+                    content: match key.network == Network::DEFAULT {
+                        true => content(row, set),
+                        false => {
+                            let content = content(row, set);
+                            format!("{content}, on network {}", key.network.name())
+                        }
+                    },
                     members,
                     state: state.word(),
                     differs: state.columns(),

@@ -6,11 +6,11 @@ use podwire_ovs::nb::Table;
 
 use super::matching::{self, Family, blocks, ports};
 use super::members::set_name;
-use super::{DROP, Ids, PeerSet, acl, of_uid, policy_ids, row, tiered_ids};
+use super::{DROP, Ids, PeerSet, acl, isolating, of_uid, policy_ids, row, tiered_ids};
 use crate::cluster::Name;
 use crate::cluster::policy::{Direction, NamedPort, Namespaces, Peer, Policy, Ports, Rule};
 use crate::cluster::tiered::{Action, Content};
-use crate::key::Key;
+use crate::key::{Key, Network};
 use crate::want::Row;
 
 /// What a policy needs.
@@ -29,11 +29,11 @@ pub struct Compiled {
 /// The numbers that the containers of the pods in a set give a port.
 pub(super) type Numbers<'a> = &'a dyn Fn(&PeerSet, &NamedPort) -> BTreeSet<u16>;
 
-/// The rows of a policy.
+/// The rows of a policy on a network.
 pub(super) fn policy(
-    namespace: &str,
-    name: &str,
+    (namespace, name): (&str, &str),
     policy: &Policy,
+    network: &Network,
     numbers: Numbers<'_>,
 ) -> Compiled {
     let owner = Owner::Policy(namespace, name, &policy.uid);
@@ -41,18 +41,29 @@ pub(super) fn policy(
         namespaces: Namespaces::Own(namespace.into()),
         pods: policy.selector.clone(),
     };
-    let mut compiler = Compiler::new(owner, &subject, numbers);
+    let mut compiler = Compiler::new(owner, &subject, network, numbers);
     for direction in Direction::BOTH {
-        let rules = policy.rules(direction).unwrap_or_default();
+        let Some(rules) = policy.rules(direction) else {
+            continue;
+        };
+        // The groups of isolated pods of a namespace are for the default network.
+        if *network != Network::DEFAULT {
+            compiler.isolate(direction);
+        }
         compiler.rules(direction, rules.iter().enumerate());
     }
     compiler.found
 }
 
-/// The rows of a policy of the whole cluster.
-pub(super) fn tiered(key: &Key, policy: &Content, numbers: Numbers<'_>) -> Compiled {
+/// The rows of a policy of the whole cluster on a network.
+pub(super) fn tiered(
+    key: &Key,
+    policy: &Content,
+    network: &Network,
+    numbers: Numbers<'_>,
+) -> Compiled {
     let owner = Owner::Tiered(key, &policy.uid);
-    let mut compiler = Compiler::new(owner, &policy.subject, numbers);
+    let mut compiler = Compiler::new(owner, &policy.subject, network, numbers);
     for direction in Direction::BOTH {
         for (run, rules) in policy.runs(direction) {
             let action = match rules.first().map(|rule| rule.action) {
@@ -91,16 +102,16 @@ impl Owner<'_> {
         of_uid(self.ids(), uid)
     }
 
-    fn acl_name(self, direction: Direction, index: usize) -> String {
-        let name = match self {
+    /// What its ACLs' names begin with.
+    fn name(self) -> String {
+        match self {
             Self::Policy(namespace, name, _) => format!("NP:{namespace}:{name}"),
             Self::Tiered(key, _) => {
                 let kind = key.of.kind().map_or("", |(_, kind)| kind);
                 let initials: String = kind.chars().filter(char::is_ascii_uppercase).collect();
                 format!("{initials}:{}", key.name)
             }
-        };
-        format!("{name}:{direction}:{index}")
+        }
     }
 }
 
@@ -108,6 +119,7 @@ struct Compiler<'a> {
     owner: Owner<'a>,
     /// The pods that the policy selects.
     subject: &'a Peer,
+    network: &'a Network,
     /// Their group.
     group: Name,
     /// Action and priority of the ACLs.
@@ -117,11 +129,17 @@ struct Compiler<'a> {
 }
 
 impl<'a> Compiler<'a> {
-    fn new(owner: Owner<'a>, subject: &'a Peer, numbers: Numbers<'a>) -> Self {
-        let group = row(Table::PortGroup, owner.group_ids());
+    fn new(
+        owner: Owner<'a>,
+        subject: &'a Peer,
+        network: &'a Network,
+        numbers: Numbers<'a>,
+    ) -> Self {
+        let group = row(Table::PortGroup, owner.group_ids().on(network));
         Self {
             owner,
             subject,
+            network,
             group: group.name.as_str().into(),
             verdict: ("allow-related", DROP + 1),
             numbers,
@@ -130,6 +148,18 @@ impl<'a> Compiler<'a> {
                 ..Compiled::default()
             },
         }
+    }
+
+    /// Drops what no rule allows.
+    fn isolate(&mut self, direction: Direction) {
+        self.found.group = Some(self.group.clone());
+        let ids = || {
+            let ids = self.owner.ids().on(self.network);
+            ids.and("direction", direction)
+        };
+        let name = format!("{}:{direction}", self.owner.name());
+        let rows = isolating(&self.group, direction, &name, ids);
+        self.found.rows.extend(rows);
     }
 
     /// Rules of which it does not matter which comes first, by their places in the object.
@@ -205,7 +235,7 @@ impl<'a> Compiler<'a> {
     }
 
     fn set(&mut self, direction: Direction, set: PeerSet) -> [String; 2] {
-        let id = set.id();
+        let id = set.id(self.network);
         self.found.sets.insert(set);
         Family::BOTH.map(|family| {
             let field = matching::address(direction, family);
@@ -219,9 +249,9 @@ impl<'a> Compiler<'a> {
             return;
         }
         self.found.group = Some(self.group.clone());
-        let ids = self.owner.ids();
+        let ids = self.owner.ids().on(self.network);
         let ids = ids.and("direction", direction).and("gress-index", index);
-        let acl_name = self.owner.acl_name(direction, index);
+        let acl_name = format!("{}:{direction}:{index}", self.owner.name());
         let of = (&*self.group, &*self.group, direction);
         let row = acl(of, self.verdict, &matching::any(clauses), &acl_name, ids);
         self.found.rows.push(row);

@@ -15,7 +15,7 @@ use super::{Candidate, PeerSet, at_tier, isolated_group};
 use crate::cluster::policy::{Direction, NamedPort, Policy, Selected};
 use crate::cluster::tiered::Content;
 use crate::cluster::{Pod, of_namespace};
-use crate::key::{Key, Of};
+use crate::key::{Key, Network, Of};
 use crate::members::{Group, Member};
 use crate::want::Row;
 
@@ -31,6 +31,8 @@ type Changed = BTreeMap<ObjectName, Option<Policy>>;
 /// All policies with their rows.
 #[derive(Clone, Debug, Default)]
 pub struct Policies {
+    /// The network on which they apply.
+    network: Network,
     known: Known,
     /// The sets of all rules, by their ids, each with the number of policies that use it.
     sets: BTreeMap<Name, (PeerSet, usize)>,
@@ -61,19 +63,30 @@ pub enum Subject {
     Pod(ObjectName),
 }
 
-impl From<Subject> for Key {
-    fn from(subject: Subject) -> Self {
-        match subject {
-            Subject::Namespace(name) => Self::named(Of::Namespace, name),
-            Subject::Peers(id) => Self::named(Of::Peers, id),
-            Subject::Policy(id) => Self::object(Of::Policy, id),
-            Subject::Tiered(key) => key,
-            Subject::Pod(id) => Self::pod(id),
+impl Subject {
+    /// The key of its rows on a network. Pods and namespaces have one key for all.
+    pub fn key(self, network: &Network) -> Key {
+        let on = |key: Key| key.on(network.clone());
+        match self {
+            Self::Namespace(name) => Key::named(Of::Namespace, name),
+            Self::Peers(id) => on(Key::named(Of::Peers, id)),
+            Self::Policy(id) => on(Key::object(Of::Policy, id)),
+            Self::Tiered(key) => on(key),
+            Self::Pod(id) => Key::pod(id),
         }
     }
 }
 
 impl Policies {
+    /// None yet, on a network.
+    pub fn on(network: Network, has_tiers: bool) -> Self {
+        Self {
+            network,
+            has_tiers,
+            ..Self::default()
+        }
+    }
+
     /// Sets a policy, or removes it.
     pub fn set(&mut self, name: ObjectName, policy: Option<Policy>) {
         self.changed.insert(name, policy);
@@ -150,7 +163,7 @@ impl Policies {
         for (id, policy) in std::mem::take(&mut self.changed) {
             let namespace = &id.0;
             let compiled = policy.map(|policy| {
-                let mut compiled = compile(&id, &policy, pods, namespaces);
+                let mut compiled = compile(&id, &policy, &self.network, pods, namespaces);
                 self.at_tier(&mut compiled.rows);
                 (policy, compiled)
             });
@@ -192,7 +205,7 @@ impl Policies {
             }
             self.known.extend(compiled.map(|it| (id, it)));
         }
-        for change in self.tiers.refresh(pods, namespaces) {
+        for change in self.tiers.refresh(&self.network, pods, namespaces) {
             keys.extend(change.subjects);
             self.exchange(change.sets, (pods, namespaces), &mut keys);
         }
@@ -213,7 +226,7 @@ impl Policies {
             };
             if is_first_or_last {
                 keys.extend(members_of(set, pods, namespaces));
-                keys.insert(Subject::Peers(set.id()));
+                keys.insert(Subject::Peers(set.id(&self.network)));
             }
         }
     }
@@ -226,7 +239,7 @@ impl Policies {
 
     /// Whether it is the first use of a set.
     fn add(&mut self, set: &PeerSet) -> bool {
-        let id = set.id();
+        let id = set.id(&self.network);
         let (_, users) = self.sets.entry(id.clone()).or_insert((set.clone(), 0));
         *users += 1;
         let is_first = *users == 1;
@@ -238,7 +251,7 @@ impl Policies {
 
     /// Whether it was the last use.
     fn drop(&mut self, set: &PeerSet) -> bool {
-        let id = set.id();
+        let id = set.id(&self.network);
         let Some((_, users)) = self.sets.get_mut(&id) else {
             return false;
         };
@@ -280,7 +293,7 @@ impl Policies {
     /// The rows of a set.
     pub fn peers_rows(&self, id: &Name) -> Vec<Row> {
         let set = self.sets.get(id);
-        set.map_or_else(Vec::new, |(set, _)| super::peers(id, set))
+        set.map_or_else(Vec::new, |(set, _)| super::peers(id, set, &self.network))
     }
 
     /// The rows of a namespace, which is there, or which policies name nevertheless.
@@ -300,19 +313,23 @@ impl Policies {
         rows
     }
 
-    /// The groups and sets in which a pod with these addresses should be.
-    pub fn members(&self, pod: &Candidate<'_>, addresses: &[IpAddr]) -> BTreeSet<Member> {
+    /// The groups and sets in which a pod with this port and these addresses should be.
+    pub fn members(
+        &self,
+        pod: &Candidate<'_>,
+        port: &Name,
+        addresses: &[IpAddr],
+    ) -> BTreeSet<Member> {
         let mut found = BTreeSet::new();
         let namespace = pod.namespace;
-        let port = Name::from(format!("{namespace}_{}", pod.name));
         let group = |name| member(Table::PortGroup, name, port.clone());
         for (_, policy, compiled) in self.compiled(namespace) {
             if !policy.selector.matches(&pod.selected.labels) {
                 continue;
             }
-            let isolating = Direction::BOTH
-                .into_iter()
-                .filter(|it| policy.rules(*it).is_some());
+            let isolates =
+                |it: &Direction| self.network == Network::DEFAULT && policy.rules(*it).is_some();
+            let isolating = Direction::BOTH.into_iter().filter(isolates);
             found.extend(isolating.map(|it| group(isolated_group(namespace, it))));
             found.extend(compiled.group.iter().cloned().map(group));
         }
@@ -367,10 +384,15 @@ fn again<'a>(known: &Known, changed: &mut Changed, ids: impl Iterator<Item = &'a
     }
 }
 
-fn compile(id: &ObjectName, of: &Policy, pods: &Pods, namespaces: &Namespaces) -> Compiled {
-    let (namespace, name) = id;
+fn compile(
+    (namespace, name): &ObjectName,
+    of: &Policy,
+    network: &Network,
+    pods: &Pods,
+    namespaces: &Namespaces,
+) -> Compiled {
     let numbers = |set: &PeerSet, named: &NamedPort| numbers_of(set, named, pods, namespaces);
-    policy(namespace, name, of, &numbers)
+    policy((namespace, name), of, network, &numbers)
 }
 
 /// A pod, for [`Policies::members`].

@@ -2,15 +2,15 @@
 //! network, which are for their kubelets, still send and get.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
-use podwire_cluster::Name;
-use podwire_cluster::address::digest;
 use podwire_cluster::service::Protocol;
+use podwire_cluster::{Name, ObjectName};
 use podwire_ovs::nb::Table;
 
 use super::index::member;
-use super::{Ids, acl, always, at_tier, row};
+use super::matching::{self, Family};
+use super::{Ids, acl, always, at_tier, row, unchosen};
 use crate::cluster::policy::Direction;
 use crate::key::Network;
 use crate::members::Member;
@@ -25,11 +25,9 @@ fn ids(network: &Network) -> Ids {
     Ids::new("PrimaryNetwork", network.name().to_string())
 }
 
-/// The group's name. Whoever makes definitions chooses the network's, and must not get the name of
-/// another group by it.
+/// The group's name.
 fn group(network: &Network) -> Name {
-    let bytes = digest(network.name());
-    format!("udn_{:032x}", u128::from_be_bytes(bytes)).into()
+    unchosen(network.name()).into()
 }
 
 /// The place of a pod's port on the default network.
@@ -37,13 +35,33 @@ pub fn isolated(network: &Network, port: &str) -> Member {
     member(Table::PortGroup, group(network), port.into())
 }
 
-/// The group of such ports of a primary network's pods. Its pods reach these endpoints; their own
-/// nodes reach them.
-pub fn isolation(
-    network: &Network,
-    open: &BTreeSet<(Protocol, SocketAddr)>,
-    has_tiers: bool,
-) -> Vec<Row> {
+/// The services whose endpoints such pods reach, with the endpoints' ports.
+pub type Open = BTreeMap<ObjectName, BTreeSet<(Protocol, u16)>>;
+
+/// The addresses of a service's endpoints: a set for each of their ports, so that one that comes
+/// or goes changes no ACL.
+pub fn open_sets(service: &ObjectName, ports: &BTreeSet<(Protocol, u16)>) -> Vec<Row> {
+    let of =
+        |port| Family::BOTH.map(|family| row(Table::AddressSet, open_ids(service, port, family)));
+    ports.iter().flat_map(|port| of(*port)).collect()
+}
+
+/// The place of an endpoint there.
+pub fn open_member(service: &ObjectName, protocol: Protocol, at: SocketAddr) -> Member {
+    let ids = open_ids(service, (protocol, at.port()), Family::of(at.ip()));
+    let set = ids.hashed().into();
+    member(Table::AddressSet, set, at.ip().to_string().into())
+}
+
+fn open_ids((namespace, name): &ObjectName, port: (Protocol, u16), family: Family) -> Ids {
+    let port = format!("{}/{}", port.1, port.0.api_name());
+    let ids = Ids::new("OpenService", format!("{namespace}:{name}"));
+    ids.and("port", port).and("ip-family", family.name())
+}
+
+/// The group of such ports of a primary network's pods. Its pods reach the endpoints of these
+/// services; their own nodes reach them.
+pub fn isolation(network: &Network, open: &Open, has_tiers: bool) -> Vec<Row> {
     let name = group(network);
     let mut group = row(Table::PortGroup, ids(network));
     group.name = name.to_string();
@@ -56,7 +74,7 @@ pub fn isolation(
         let mut allowed = always(direction, &[]);
         if direction == Direction::Egress {
             let clauses = std::iter::once(allowed).chain(matches(open));
-            allowed = super::matching::any(&clauses.collect::<Vec<_>>());
+            allowed = matching::any(&clauses.collect::<Vec<_>>());
         }
         let allow = ("allow-related", DROP + 1);
         rows.push(acl(of, allow, &allowed, &label, ids("alwaysAllow")));
@@ -67,18 +85,18 @@ pub fn isolation(
     rows
 }
 
-/// A match for each port.
-fn matches(open: &BTreeSet<(Protocol, SocketAddr)>) -> Vec<String> {
-    let mut by_port: BTreeMap<(bool, Protocol, u16), BTreeSet<IpAddr>> = BTreeMap::new();
-    for (protocol, endpoint) in open {
-        let port = (endpoint.is_ipv6(), *protocol, endpoint.port());
-        by_port.entry(port).or_default().insert(endpoint.ip());
-    }
-    let of = by_port.iter().map(|((is_v6, protocol, port), addresses)| {
-        let field = if *is_v6 { "ip6.dst" } else { "ip4.dst" };
-        let addresses: Vec<String> = addresses.iter().map(ToString::to_string).collect();
-        let (addresses, protocol) = (addresses.join(", "), protocol.name());
-        format!("{field} == {{{addresses}}} && {protocol}.dst == {port}")
-    });
-    of.collect()
+/// A match for each set.
+fn matches(open: &Open) -> Vec<String> {
+    let of = |service, (protocol, number)| {
+        Family::BOTH.map(|family| {
+            let field = matching::address(Direction::Egress, family);
+            let set = open_ids(service, (protocol, number), family).hashed();
+            let l4 = matching::port(protocol, number);
+            matching::all([&format!("{field} == ${set}"), &l4])
+        })
+    };
+    let all = open
+        .iter()
+        .flat_map(|(service, ports)| ports.iter().map(move |it| (service, *it)));
+    all.flat_map(|(service, port)| of(service, port)).collect()
 }

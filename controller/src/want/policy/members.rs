@@ -10,6 +10,7 @@ use super::matching::Family;
 use super::{Ids, Subject, candidate};
 use crate::cluster::policy::{NamedPort, Namespaces, Peer, Selected};
 use crate::cluster::{Pod, of_namespace};
+use crate::key::Network;
 
 /// All pods.
 pub(super) type Pods = BTreeMap<ObjectName, Pod>;
@@ -136,10 +137,14 @@ impl PeerSet {
         all.collect()
     }
 
-    /// Its part of the key of its rows, and of their names: 64 bits of a hash that nobody can
+    /// Its part of the key of its rows on a network, and of their names: 64 bits of a hash that nobody can
     /// choose, because two tenants' sets with one name would be one set.
-    pub fn id(&self) -> Name {
-        let bytes = digest(&format!("{self:?}"));
+    pub fn id(&self, network: &Network) -> Name {
+        let own = format!("{self:?}");
+        let bytes = match *network == Network::DEFAULT {
+            true => digest(&own),
+            false => digest(&format!("{}:{own}", network.name())),
+        };
         u64::from_be_bytes(bytes).to_string().into()
     }
 

@@ -11,7 +11,7 @@ use super::members::{Pods, members_of, numbers_of};
 use super::{Candidate, Namespaces, PeerSet, Subject, at_tier, tiered_pods_group};
 use crate::cluster::policy::{Direction, NamedPort};
 use crate::cluster::tiered::{Action, Content, Level, TieredRule};
-use crate::key::Key;
+use crate::key::{Key, Network};
 use crate::want::Row;
 
 /// The tier of what comes before NetworkPolicies.
@@ -100,11 +100,16 @@ impl Tiers {
     }
 
     /// Brings the rows in line with what changed.
-    pub(super) fn refresh(&mut self, pods: &Pods, namespaces: &Namespaces) -> Vec<TierChange> {
+    pub(super) fn refresh(
+        &mut self,
+        network: &Network,
+        pods: &Pods,
+        namespaces: &Namespaces,
+    ) -> Vec<TierChange> {
         let mut changes = Vec::new();
         for (key, content) in std::mem::take(&mut self.changed) {
             let after = content.map(|content| {
-                let compiled = compile(&key, &content, pods, namespaces);
+                let compiled = compile(&key, &content, network, pods, namespaces);
                 (content, compiled)
             });
             let before = self.known.remove(&key);
@@ -196,9 +201,15 @@ fn subject(content: &Content) -> PeerSet {
     PeerSet::selected(content.subject.clone())
 }
 
-fn compile(key: &Key, content: &Content, pods: &Pods, namespaces: &Namespaces) -> Compiled {
+fn compile(
+    key: &Key,
+    content: &Content,
+    network: &Network,
+    pods: &Pods,
+    namespaces: &Namespaces,
+) -> Compiled {
     let numbers = |set: &PeerSet, named: &NamedPort| numbers_of(set, named, pods, namespaces);
-    let mut compiled = tiered(key, content, &numbers);
+    let mut compiled = tiered(key, content, network, &numbers);
     at_tier(&mut compiled.rows, content.level.tier());
     compiled
 }

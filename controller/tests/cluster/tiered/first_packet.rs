@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::flood::{FIRST, restart_everything, start_pods};
+use crate::flood::{FIRST, restart_everything, start_pods, starts};
 use crate::packets::Network;
 use crate::policies::{TESTS, labelled, namespace};
 
@@ -26,7 +26,7 @@ fn close(network: &Network) {
 async fn a_pod_that_a_policy_of_the_cluster_closes_receives_nothing() {
     let (network, controller) = Network::start(&[]);
     if has_tiers(&network.central).await {
-        start_pods(&network, close);
+        start_pods(&network, close, starts());
     }
     controller.stop().await.unwrap();
 }

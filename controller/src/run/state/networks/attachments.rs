@@ -158,7 +158,10 @@ impl State {
                 }
             }
             self.dirty.insert(shared(&network));
-            self.mark_owners(&definition_of(&entry));
+            let definition = definition_of(&entry);
+            self.mark_owners(&definition);
+            self.mark_multi(&definition);
+            self.scopes_changed |= self.scopes.contains_key(&network);
             if self.is_primary(&network) {
                 self.mark_services_of(&id.0);
             }

@@ -2,15 +2,16 @@
 //! which such a pod has for its kubelet alone. A namespace has one by its label, from its first pod
 //! on: a pod stays on what it was made on.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, SocketAddr};
+use std::collections::BTreeMap;
+use std::net::IpAddr;
 
-use podwire_cluster::service::Protocol;
+use podwire_cluster::claims::API_SERVER;
+use podwire_cluster::service::Service;
 use podwire_ovs::nb::Table;
 
 use super::super::State;
 use super::super::begin::has_default_port;
-use super::super::wanted::Problem;
+use super::super::wanted::{Problem, Wanted};
 use super::{definition_of, shared};
 use crate::cluster::network::{Role, Selection, Shape};
 use crate::cluster::{Name, ObjectName, Pod, of_namespace};
@@ -18,12 +19,10 @@ use crate::diff::Plan;
 use crate::ipam::Request;
 use crate::key::{Attachment, Key, Network, Of};
 use crate::want::network::switch;
+use crate::want::policy::{Open, open_member, open_sets};
 
 /// The label of namespaces whose pods are on a network of their own, with ovn-kubernetes' name.
 const LABEL: &str = "k8s.ovn.org/primary-user-defined-network";
-
-/// What pods of such namespaces reach on the default network.
-const OPEN: [(&str, &str); 2] = [("kube-system", "kube-dns"), ("default", "kubernetes")];
 
 impl State {
     /// A pod's primary network and its attachment to that; `None` if it is the default one.
@@ -108,6 +107,12 @@ impl State {
             request: Ok(Request::default()),
             gateways: gateways.map(|it| it.addr()).collect(),
         }
+    }
+
+    /// The primary network that a pod is on, if that is not the default one.
+    pub(crate) fn primary_held(&self, pod: &ObjectName) -> Option<&Network> {
+        let mut networks = self.networks.of(pod).map(|(_, network)| network);
+        networks.find(|network| self.is_primary(network))
     }
 
     pub(in crate::run::state) fn is_primary(&self, network: &Network) -> bool {
@@ -211,40 +216,74 @@ impl State {
         found
     }
 
-    /// The endpoints that pods with a primary network reach on the default one.
-    pub(in crate::run::state) fn open_endpoints(&self) -> BTreeSet<(Protocol, SocketAddr)> {
-        let mut found = BTreeSet::new();
-        for (namespace, name) in OPEN {
-            let Some(service) = self.cluster.services.get(&(namespace.into(), name.into())) else {
-                continue;
-            };
-            for port in &service.ports {
-                let slices = self.cluster.slices.of(namespace, name);
-                let endpoints = service.endpoints(port, slices, |_| true);
-                found.extend(endpoints.into_iter().map(|it| (port.protocol, it)));
-            }
+    /// The services that pods with a primary network reach on the default one.
+    pub(crate) fn open_to_locked(&self) -> [ObjectName; 2] {
+        let (namespace, name) = API_SERVER;
+        [
+            self.rules.dns_service.clone(),
+            (namespace.into(), name.into()),
+        ]
+    }
+
+    /// Those that are there, with the ports of their endpoints.
+    pub(in crate::run::state) fn open_ports(&self) -> Open {
+        let of = |id: ObjectName| {
+            let service = self.cluster.services.get(&id)?;
+            let slices = self.cluster.slices.of(&id.0, &id.1);
+            let named = slices.flat_map(|slice| &slice.ports);
+            let own = named.filter(|(name, (protocol, _))| {
+                let mut ports = service.ports.iter();
+                ports.any(|it| it.name == **name && it.protocol == *protocol)
+            });
+            let own = own.map(|(_, port)| *port).collect();
+            Some((id, own))
+        };
+        self.open_to_locked().into_iter().filter_map(of).collect()
+    }
+
+    /// What such a service has beside its load balancers: sets of its endpoints.
+    pub(in crate::run::state) fn open_rows(&self, id: &ObjectName, service: &Service) -> Wanted {
+        let mut wanted = Wanted::default();
+        if !self.has_primaries() {
+            return wanted;
         }
-        found
+        let Some(ports) = self.open_ports().remove(id) else {
+            return wanted;
+        };
+        wanted.rows = open_sets(id, &ports);
+        for port in &service.ports {
+            let slices = self.cluster.slices.of(&id.0, &id.1);
+            let endpoints = service.endpoints(port, slices, |_| true);
+            let members = endpoints
+                .into_iter()
+                .map(|at| open_member(id, port.protocol, at));
+            wanted.members.extend(members);
+        }
+        wanted
     }
 
     /// The addresses of the services there.
-    pub(in crate::run::state) fn open_services(&self) -> Vec<IpAddr> {
-        let services = OPEN.map(|(namespace, name)| {
-            let id = (namespace.into(), name.into());
-            self.cluster.services.get(&id)
-        });
+    pub(crate) fn open_services(&self) -> Vec<IpAddr> {
+        let services = self
+            .open_to_locked()
+            .map(|id| self.cluster.services.get(&id));
         let all = services.into_iter().flatten();
         all.flat_map(|it| it.cluster_ips.iter().copied()).collect()
     }
 
     /// A service has changed, or where it leads.
-    pub(in crate::run::state) fn mark_open(&mut self, (namespace, name): &ObjectName) {
-        if OPEN.contains(&(&**namespace, &**name)) && self.has_primaries() {
+    pub(in crate::run::state) fn mark_open(&mut self, id: &ObjectName) {
+        if self.open_to_locked().contains(id) && self.has_primaries() {
             let live = self.networks.live.keys();
             let keys: Vec<Key> = live.filter(|it| self.is_primary(it)).map(shared).collect();
             self.dirty.extend(keys);
             self.unblock();
         }
+    }
+
+    /// Whether there are primary networks may have changed.
+    pub(in crate::run::state) fn mark_open_sets(&mut self) {
+        self.dirty.extend(self.open_to_locked().map(Key::service));
     }
 
     /// What depends on which network is a namespace's primary one.
