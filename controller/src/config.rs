@@ -83,8 +83,9 @@ pub struct Config {
         default_value_t = 131_072
     )]
     pub pod_connections: u32,
-    /// How packets between pods and the outside leave a node: routed, by its host; shared, by a
-    /// gateway router of OVN's with the node's address, on each node that announces one
+    /// How packets between pods and the outside leave a node: routed, or local, by its host;
+    /// shared, by a gateway router of OVN's with the node's address, on each node that announces
+    /// one
     #[arg(
         long,
         global = true,
@@ -151,10 +152,10 @@ pub enum GatewayMode {
 
 fn gateway_mode(text: &str) -> Result<GatewayMode, String> {
     match text {
-        "routed" => Ok(GatewayMode::Routed),
+        // ovn-kubernetes' name for it.
+        "routed" | "local" => Ok(GatewayMode::Routed),
         "shared" => Ok(GatewayMode::Shared),
-        "local" => Err("packets leave by the node's host with routed: write that".to_owned()),
-        _ => Err("expected routed or shared".to_owned()),
+        _ => Err("expected routed (or local, which is the same) or shared".to_owned()),
     }
 }
 
