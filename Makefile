@@ -148,8 +148,8 @@ test-kernel-doors: root test-packages build ## what passes between nodes' doors 
 
 # A boot takes half a minute in the emulated machine. POWER_STEPS=2,3 takes the second step and every third one from there.
 .PHONY: test-kernel-gateway
-test-kernel-gateway: root test-packages ## power lost at each step of moving a NIC into br-ex and back, and the boot after it; bonds and VLANs; in virtual machines with disks that systemd boots
-	@.ci/packages $(KERNEL_PACKAGES) e2fsprogs
+test-kernel-gateway: root test-packages ## power lost at each step of moving a NIC into br-ex and back, and the boot after it; bonds, VLANs, teams and netplan; in virtual machines with disks that systemd boots
+	@.ci/packages $(KERNEL_PACKAGES) e2fsprogs netplan.io libteam-utils
 	@.ci/kernel target/kernel
 	@$(CARGO) build --release -p podwire-tools --bin podwire
 	@$(CARGO) build --release -p podwire-tools --bin podwire-faults --features fault-points

@@ -24,6 +24,9 @@ pub struct Gateway {
     pub next_hops: Vec<IpAddr>,
     /// The VLAN of the packets, tagged by OVN.
     pub vlan: Option<u16>,
+    /// The largest packet that the node's pods take, in bytes with its IP header; None if the node
+    /// does not say.
+    pub mtu: Option<u32>,
 }
 
 /// An entry that can't be used.
@@ -34,6 +37,9 @@ pub struct GatewayError {
     value: String,
     problem: String,
 }
+
+/// From the least that every host of IPv4 takes (RFC 791) to the largest packet.
+const MTU: std::ops::RangeInclusive<u32> = 576..=65_535;
 
 /// The physical network of the bridge, as ovn-kubernetes names it.
 pub const NETWORK: &str = "physnet";
@@ -142,12 +148,23 @@ impl Gateway {
                 vlan.ok_or_else(|| bad("vlan-id", &text, "expected 0 (none) to 4094"))?
             }
         };
+        // Not of ovn-kubernetes' format.
+        let mtu = match &entry["mtu"] {
+            Value::Null => None,
+            given => {
+                let mtu = given.as_u64().and_then(|it| u32::try_from(it).ok());
+                let mtu = mtu.filter(|mtu| MTU.contains(mtu));
+                let expected = "expected 576 to 65535 bytes";
+                Some(mtu.ok_or_else(|| bad("mtu", &given.to_string(), expected))?)
+            }
+        };
         Ok(Self {
             interface: interface.to_owned(),
             mac,
             addresses,
             next_hops,
             vlan: (vlan > 0).then_some(vlan),
+            mtu,
         })
     }
 
@@ -166,6 +183,9 @@ impl Gateway {
             "node-port-enable": "true",
             "vlan-id": self.vlan.unwrap_or_default().to_string(),
         });
+        if let Some(mtu) = self.mtu {
+            entry["mtu"] = json!(mtu);
+        }
         if let [address] = &self.addresses[..] {
             entry["ip-address"] = json!(address);
         }
@@ -203,6 +223,7 @@ mod tests {
             ],
             next_hops: vec!["192.0.2.1".parse().unwrap(), "fe80::1".parse().unwrap()],
             vlan: Some(7),
+            mtu: Some(1442),
         }
     }
 
@@ -212,6 +233,7 @@ mod tests {
             addresses: vec!["192.0.2.11/24".parse().unwrap()],
             next_hops: vec!["192.0.2.1".parse().unwrap()],
             vlan: None,
+            mtu: None,
             ..both()
         };
         for gateway in [both(), one.clone()] {
@@ -272,6 +294,8 @@ mod tests {
             ),
             ("vlan-id", json!("4095"), "vlan-id 4095: expected 0"),
             ("vlan-id", json!(-1), "vlan-id -1: expected 0"),
+            ("mtu", json!(20), "mtu 20: expected 576 to 65535"),
+            ("mtu", json!("1400"), "mtu \"1400\": expected 576"),
         ] {
             let mut entry = both().entry();
             entry[field] = value;

@@ -96,8 +96,9 @@ pub struct Config {
         value_parser = object_name
     )]
     pub dns_service: ObjectName,
-    /// How packets between pods and the outside leave a node: routed, by its host; shared, by a
-    /// gateway router of OVN's with the node's address, on each node that announces one
+    /// How packets between pods and the outside leave a node: routed, or local, by its host;
+    /// shared, by a gateway router of OVN's with the node's address, on each node that announces
+    /// one
     #[arg(
         long,
         global = true,
@@ -164,10 +165,10 @@ pub enum GatewayMode {
 
 fn gateway_mode(text: &str) -> Result<GatewayMode, String> {
     match text {
-        "routed" => Ok(GatewayMode::Routed),
+        // ovn-kubernetes' name for it.
+        "routed" | "local" => Ok(GatewayMode::Routed),
         "shared" => Ok(GatewayMode::Shared),
-        "local" => Err("packets leave by the node's host with routed: write that".to_owned()),
-        _ => Err("expected routed or shared".to_owned()),
+        _ => Err("expected routed (or local, which is the same) or shared".to_owned()),
     }
 }
 

@@ -26,15 +26,12 @@ use run::RunArgs;
 use uplink::{GuardArgs, UplinkArgs};
 
 use crate::journal::{Journal, JournalError};
-use crate::networkd;
 use crate::preflight::Preflight;
 use crate::reconcile::{NodeError, Reconciler, undo_unguarded};
 use crate::record;
 use crate::role::role;
 use crate::servers::Server;
-use crate::settings::{
-    ApiArgs, ClusterSettings, FollowError, PlaceArgs, Places, Profile, SettingsArgs,
-};
+use crate::settings::{ApiArgs, ClusterSettings, FollowError, PlaceArgs, Places, SettingsArgs};
 use crate::show::{self, Planned};
 use crate::snapshot::{Connections, Goal, Snapshot};
 use crate::southbound::SouthboundError;
@@ -176,6 +173,7 @@ impl Wanted {
                 host,
             }),
             uplink: None,
+            nic_is_settled: false,
         };
         Ok((goal, access, places))
     }
@@ -296,12 +294,6 @@ impl InitArgs {
             answer.warn(format!(
                 "note: an unfinished move of {nic} was undone first"
             ));
-        }
-        let profile = goal.settings.as_ref().map(|it| it.profile);
-        if profile == Some(Profile::Bridged)
-            && let Err(error) = networkd::settled().await
-        {
-            answer.warn(format!("note: {error}"));
         }
         let mut reconciler = Reconciler::open(goal, &places).await?;
         reconciler.set_moving(uplink::moving(&places, within, api.clone()))?;

@@ -85,6 +85,8 @@ pub(crate) struct Links {
     pub(crate) others: BTreeSet<u32>,
     /// podwire's networks: a link that connects one of them is in conflict with it.
     pub(crate) networks: Vec<IpNet>,
+    /// Whether every route and rule counts: somebody configures a NIC that is to be moved.
+    pub(crate) awaits: bool,
 }
 
 impl Links {
@@ -297,12 +299,15 @@ fn concerns(message: &NetlinkMessage<RouteNetlinkMessage>, links: &Links) -> boo
                 }),
                 attribute => gateway(attribute).is_some_and(|ip| is_in(ip.into())),
             };
-            it.header.protocol == RouteProtocol::Other(PROTOCOL)
+            links.awaits
+                || it.header.protocol == RouteProtocol::Other(PROTOCOL)
                 || it.header.destination_prefix_length == 0
                 || it.attributes.iter().any(is_of)
                 || destination(it).is_some_and(is_in)
         }
-        RouteNetlinkMessage::NewRule(it) | RouteNetlinkMessage::DelRule(it) => is_to_door(it),
+        RouteNetlinkMessage::NewRule(it) | RouteNetlinkMessage::DelRule(it) => {
+            links.awaits || is_to_door(it)
+        }
         _ => false,
     }
 }
@@ -384,6 +389,7 @@ mod tests {
             own: vec![management],
             others: [uplink, management].into(),
             networks: vec!["10.244.0.0/16".parse().unwrap()],
+            awaits: false,
         };
         let concerns = |destination: &str, via: Option<&str>, link: u32| {
             let destination: IpNet = destination.parse().unwrap();

@@ -59,17 +59,28 @@ impl Manager {
             Self::Networkd(managed) => {
                 let files = managed.files(nic, bridge).err().into_iter().flatten();
                 let unheard = networkd::ping().await.err().map(|it| it.to_string());
-                // A DHCP server would take the bridge for another client.
-                let undone = (!managed.is_done).then(|| {
-                    format!(
-                        "systemd-networkd has not configured {nic} yet (`networkctl status \
-                         {nic}`): a DHCP server may not have answered"
-                    )
-                });
-                files.chain(unheard).chain(undone).collect()
+                files.chain(unheard).collect()
             }
             Self::NetworkManager(managed) => managed.reasons(nic, stand_ins),
         }
+    }
+
+    /// That it has not configured a NIC yet: a DHCP server would take the bridge for another
+    /// client.
+    pub(crate) fn undone(&self, nic: &str) -> Option<String> {
+        let (is_done, ask) = match self {
+            Self::Networkd(managed) => (managed.is_done, "networkctl status"),
+            Self::NetworkManager(managed) => {
+                (managed.is_done || !managed.renews(), "nmcli device show")
+            }
+        };
+        let name = self.name();
+        (!is_done).then(|| {
+            format!(
+                "{name} has not configured {nic} yet (`{ask} {nic}`): a DHCP server may not have \
+                 answered"
+            )
+        })
     }
 }
 

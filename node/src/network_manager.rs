@@ -78,6 +78,8 @@ pub(crate) struct Managed {
     iaid: Option<String>,
     /// Why it can't do so for a bridge.
     reasons: Vec<String>,
+    /// Whether it has done all that the profile says.
+    pub(crate) is_done: bool,
 }
 
 /// What it is told.
@@ -264,13 +266,7 @@ impl Bus {
         managed.reasons = managed.refused(link, &file);
         let state: u32 = self.get(device, DEVICE, "State").await?;
         let is_leased = profile::of(&managed.settings, "ipv4", "method").as_deref() == Some("auto");
-        if state != ACTIVATED || is_leased && v4.is_empty() {
-            // A DHCP server would take the bridge for another client.
-            managed.reasons.push(format!(
-                "NetworkManager has not configured {link} yet (`nmcli device show {link}`): a DHCP \
-                 server may not have answered"
-            ));
-        }
+        managed.is_done = state == ACTIVATED && !(is_leased && v4.is_empty());
         if flags & EXTERNAL != 0 {
             managed.reasons.push(format!(
                 "another program configures {link}, and NetworkManager shows it: leave {link} \

@@ -228,35 +228,6 @@ pub(crate) async fn managed(index: u32) -> Result<(), NetworkdError> {
     }
 }
 
-/// Waits until it configures no link any more, for so long as it takes to say so: one without a
-/// cable it configures for ever. Before that it may not know its DHCP servers' leases.
-pub(crate) async fn settled() -> Result<(), NetworkdError> {
-    let links = Path::new("/run/systemd/netif/links");
-    if !links.exists() {
-        return Ok(());
-    }
-    let events = FileEvents::of_arrivals(links).map_err(NetworkdError::Listen)?;
-    let waited = async {
-        while is_configuring(links)? {
-            events.next().await?;
-        }
-        Ok(())
-    };
-    let waited = timeout(LIMIT, waited).await.unwrap_or(Ok(()));
-    waited.map_err(NetworkdError::Listen)
-}
-
-fn is_configuring(links: &Path) -> std::io::Result<bool> {
-    for link in std::fs::read_dir(links)? {
-        // It may have gone meanwhile.
-        let state = std::fs::read_to_string(link?.path()).unwrap_or_default();
-        if state.lines().any(|line| line == "ADMIN_STATE=configuring") {
-            return Ok(true);
-        }
-    }
-    Ok(false)
-}
-
 /// Whether it would be reached.
 pub(crate) async fn ping() -> Result<(), NetworkdError> {
     call("org.freedesktop.DBus.Peer", "Ping").await

@@ -49,16 +49,7 @@ impl Preflight {
                 .push("there is no default route: pods can't reach the outside".to_owned());
         }
         // `run` checks it when it moves one.
-        let uplink = snapshot.plan.items.iter().find_map(|item| match item {
-            Item::Uplink(uplink) => Some(uplink).filter(|_| settings.moves),
-            _ => None,
-        });
-        let seen = snapshot.actual.switch.uplink.as_ref();
-        let links = &snapshot.actual.links;
-        if let Some(Uplink { nic, bridge, .. }) = uplink
-            .filter(|it| links.contains_key(&it.nic))
-            .filter(|_| !seen.is_some_and(ObservedUplink::has_port))
-        {
+        if let Some(Uplink { nic, bridge, .. }) = to_move(snapshot).filter(|_| settings.moves) {
             let refusals = of_nic(nic, bridge, &snapshot.actual, api).await;
             found.refusals.extend(refusals);
         }
@@ -141,6 +132,30 @@ impl Preflight {
                 other.chassis, other.host
             ));
         }
+    }
+}
+
+/// A NIC that is there, and is to be moved.
+fn to_move(snapshot: &Snapshot) -> Option<&Uplink> {
+    let mut items = snapshot.plan.items.iter();
+    let uplink = items.find_map(|item| match item {
+        Item::Uplink(uplink) => Some(uplink),
+        _ => None,
+    });
+    let seen = snapshot.actual.switch.uplink.as_ref();
+    let links = &snapshot.actual.links;
+    uplink
+        .filter(|it| links.contains_key(&it.nic))
+        .filter(|_| !seen.is_some_and(ObservedUplink::has_port))
+}
+
+/// Whether a NIC that is to be moved lacks what somebody may just be giving it.
+pub(crate) async fn awaits(snapshot: &Snapshot, api: Option<&Api>) -> bool {
+    match to_move(snapshot) {
+        Some(it) => !uplink::lacks(&it.nic, &it.bridge, &snapshot.actual, api)
+            .await
+            .is_empty(),
+        None => false,
     }
 }
 

@@ -9,7 +9,7 @@ use std::io;
 use std::time::Duration;
 
 use podwire_ovs::client::State as Connection;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 use tracing::warn;
 
 use crate::apply::{ApplyError, Counts, Failure, Machine, Moving, drop_failed};
@@ -88,6 +88,8 @@ pub(crate) struct Reconciler {
     preferred: Option<String>,
     /// Since when the uplink has none, and another link has.
     left: Option<Instant>,
+    /// What a NIC lacks that is to be moved again, and since when.
+    unsettled: Option<(Vec<String>, Instant)>,
 }
 
 impl Reconciler {
@@ -134,11 +136,12 @@ impl Reconciler {
             switch: ObservedSwitch::default(),
             preferred: None,
             left: None,
+            unsettled: None,
         })
     }
 
     /// Checks the machine and its surroundings before anything is changed, and returns possible
-    /// problems.
+    /// problems. Waits for a NIC that is to be moved and is just being configured.
     ///
     /// # Errors
     /// [`NodeError::Refused`]; or why a snapshot failed.
@@ -146,7 +149,15 @@ impl Reconciler {
         &mut self,
         api: Option<&kube::Client>,
     ) -> Result<Vec<String>, NodeError> {
-        let snapshot = self.snapshot().await?;
+        let deadline = Instant::now() + OTHERS_LIMIT;
+        let mut snapshot = self.snapshot().await?;
+        while Instant::now() < deadline && preflight::awaits(&snapshot, api).await {
+            // A network manager says only in a file, or over D-Bus, that it is done.
+            if let Ok(changes) = timeout(guard::RETRY, self.changes()).await {
+                changes?;
+            }
+            snapshot = self.snapshot().await?;
+        }
         let mut found = self.surroundings(&snapshot, api).await;
         let conflicts = snapshot.plan.conflicts.iter().map(ToString::to_string);
         found.refusals.splice(..0, conflicts);
@@ -344,7 +355,7 @@ impl Reconciler {
             .connections
             .snapshot(&self.goal, journal, known.clone());
         let mut snapshot = snapshot.await?;
-        if self.moves_uplink(&snapshot) {
+        if self.moves_uplink(&snapshot) | self.settles(&snapshot) {
             let journal = &self.machine.journal;
             snapshot = self
                 .connections
@@ -376,6 +387,7 @@ impl Reconciler {
             own: LINKS.into_iter().filter_map(index).collect(),
             others: others.filter_map(index).collect(),
             networks: settings.map(Settings::networks).unwrap_or_default(),
+            awaits: self.unsettled.is_some(),
         });
         self.tables = Some((snapshot.actual.tables.clone(), snapshot.actual.services));
         let asks = snapshot.plan.asks_southbound;
@@ -445,9 +457,40 @@ impl Reconciler {
         moves
     }
 
-    /// When the uplink is to follow the default route.
+    /// Waits for what a NIC had when its move was confirmed, in an earlier boot: somebody is just
+    /// configuring it, or it is configured otherwise now, if it lacks the same for a while. Returns
+    /// whether it is that.
+    fn settles(&mut self, snapshot: &Snapshot) -> bool {
+        let lacks = snapshot.plan.items.iter().find_map(|item| match item {
+            Item::Uplink(uplink) => Some(&uplink.lacks).filter(|it| !it.is_empty()),
+            _ => None,
+        });
+        let before = self.unsettled.take();
+        let Some(lacks) = lacks else {
+            return false;
+        };
+        let before = before.filter(|(before, _)| before == lacks);
+        let (_, since) = self
+            .unsettled
+            .insert(before.unwrap_or_else(|| (lacks.clone(), Instant::now())));
+        self.goal.nic_is_settled = *since + OTHERS_LIMIT <= Instant::now();
+        if self.goal.nic_is_settled {
+            warn!(
+                "the NIC no longer has {}: it is moved without",
+                lacks.join(", ")
+            );
+        }
+        self.goal.nic_is_settled
+    }
+
+    /// When the uplink is to follow the default route, or the NIC is no longer waited for.
     pub(crate) fn uplink_moves(&self) -> Option<Instant> {
-        self.left.map(|left| left + EVIDENCE)
+        let follows = self.left.map(|left| left + EVIDENCE);
+        let moves = self
+            .unsettled
+            .as_ref()
+            .map(|(_, since)| *since + OTHERS_LIMIT);
+        follows.into_iter().chain(moves).min()
     }
 
     /// Executes steps, after a snapshot; returns those that failed.

@@ -125,7 +125,8 @@ impl Settings {
 /// Who sends pods' packets outside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum GatewayMode {
-    /// The host.
+    /// The host. ovn-kubernetes calls it local.
+    #[value(alias = "local")]
     Routed,
     /// A gateway router of OVN's, which shares the node's addresses with the host.
     Shared,

@@ -54,6 +54,8 @@ pub(crate) struct Goal {
     pub(crate) api_server: Option<Server>,
     /// The link that was the uplink at the last snapshot.
     pub(crate) uplink: Option<String>,
+    /// Whether a NIC that lacks some of what it had is moved without that.
+    pub(crate) nic_is_settled: bool,
 }
 
 /// One snapshot: the machine, the plan, and each item.
@@ -231,6 +233,7 @@ impl Connections {
         }
         actual.recorded_tables = journal.tables().clone();
         actual.moved = moved;
+        actual.nic_is_settled = goal.nic_is_settled;
         actual.record = moved::file(journal.directory());
         let journal = journal.undos();
         let kept = goal.uplink.clone().or_else(|| actual.tunnels_link());

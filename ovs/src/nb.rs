@@ -159,7 +159,14 @@ impl Table {
             ),
             Self::LogicalRouterPort => (
                 "Logical_Router_Port",
-                &["name", "mac", "networks", "gateway_chassis", "external_ids"],
+                &[
+                    "name",
+                    "mac",
+                    "networks",
+                    "options",
+                    "gateway_chassis",
+                    "external_ids",
+                ],
                 &[BY_NAME, BY_KEY, Index::Column("gateway_chassis")],
             ),
             Self::GatewayChassis => (

@@ -45,6 +45,11 @@ impl<'node> Neighbour<'node> {
         &self.place
     }
 
+    /// Its own address.
+    pub fn address(&self) -> IpAddr {
+        OWN.into()
+    }
+
     /// The node's address on the link between them.
     pub fn node_address(&self) -> IpAddr {
         NODE.into()

@@ -158,9 +158,15 @@ pub fn gateway(
         &names::join_port(name),
         &join_addresses(place, subnets),
     ));
+    let mtu = gateway.mtu.map(|mtu| mtu.to_string());
     let mut out = Row::new(Table::LogicalRouterPort, &outside)
         .set("mac", gateway.mac.to_string())
         .set("networks", networks(&gateway.addresses))
+        // Who sends pods a larger packet from outside is told so.
+        .set(
+            "options",
+            Value::map(mtu.iter().map(|mtu| ("gateway_mtu", &**mtu))),
+        )
         .under(Table::LogicalRouter, &router, "ports");
     out.external_ids = vec![("gateway-physical-ip", "yes".to_owned())];
     rows.push(out);

@@ -295,6 +295,7 @@ fn what_pods_answer_is_marked_and_led_to_their_host_where_ovn_can_mark() {
         addresses: vec![text("192.0.2.11/24"), text("2001:db8::11/64")],
         next_hops: vec!["192.0.2.1".parse().unwrap(), "fe80::1".parse().unwrap()],
         vlan: None,
+        mtu: Some(1400),
     };
     let subnets = [text("10.0.1.0/24"), text("fd00::/64")];
     let cluster = [text("10.0.0.0/16"), text("fd00::/48"), text("10.9.0.0/16")];

@@ -21,6 +21,7 @@ fn gateway(name: &str, number: u8) -> Value {
         "mac-address": format!("52:54:00:00:00:{number:02x}"),
         "ip-addresses": [format!("192.0.2.{number}/24"), format!("2001:db8::{number}/64")],
         "next-hops": ["192.0.2.254", "fe80::1"], "node-port-enable": "true", "vlan-id": "0",
+        "mtu": 1442,
     } });
     let annotations = &mut node["metadata"]["annotations"];
     annotations["k8s.ovn.org/l3-gateway-config"] = entry.to_string().into();
@@ -81,6 +82,8 @@ async fn a_node_that_announces_a_gateway_has_a_gateway_router_and_others_leave_b
         r#"["192.0.2.11/24","2001:db8::11/64"]"#
     );
     assert_eq!(port("rtoe-GR_node-a", "mac"), "52:54:00:00:00:0b");
+    let mtu = json!({ "gateway_mtu": "1442" });
+    assert_eq!(port("rtoe-GR_node-a", "options"), mtu);
     let bridge = |of: &str| column(&central, "Logical_Switch_Port", "br-ex_node-a", of);
     assert_eq!(bridge("type"), "localnet");
     assert_eq!(bridge("options"), json!({ "network_name": "physnet" }));

@@ -126,7 +126,7 @@ impl Machine {
     /// Records that the NIC stays, first where it outlives a boot.
     pub(crate) async fn confirm(&mut self, mut moved: Moved) -> Result<(), ApplyError> {
         let seen = switch(&self.client, None).uplink;
-        let lasting = seen.and_then(|seen| seen.confirm());
+        let lasting = seen.and_then(|seen| seen.confirm(&moved.config));
         if let Some(change) = lasting {
             self.transact(&change).await?;
             super::fault();
@@ -219,6 +219,7 @@ impl Machine {
             nic: moved.nic.clone(),
             bridge: moved.bridge.clone(),
             moves: true,
+            lacks: Vec::new(),
         };
         let mut changes = uplink.remove(&actual);
         let bridge = actual.switch.uplink.is_some();

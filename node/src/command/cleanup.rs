@@ -47,6 +47,7 @@ impl CleanupArgs {
             take_over: false,
             api_server: None,
             uplink: None,
+            nic_is_settled: false,
         };
         let name = node_name(self.node_name)?;
         let access = self.api.access()?;

@@ -50,6 +50,8 @@ pub(crate) struct Actual {
     pub(crate) tells: Tells,
     /// The record of a moved NIC.
     pub(crate) moved: Option<Moved>,
+    /// Whether nothing has changed for a while on a NIC that lacks some of what it had.
+    pub(crate) nic_is_settled: bool,
     /// What the machine needs for itself.
     pub(crate) in_use: Vec<InUse>,
     /// The link of the default route, or the one that is kept as the uplink.

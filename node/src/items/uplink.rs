@@ -6,6 +6,7 @@
 mod managed;
 mod transfer;
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use podwire_ovs::replica::Db;
@@ -21,7 +22,7 @@ use crate::manager::Manager;
 use crate::moved::{Moved, NicConfig, Phase};
 use crate::network_manager::Deed;
 use crate::networkd::{FILES, Managed};
-pub(crate) use managed::{ManagedConfig, stand_ins};
+pub(crate) use managed::{ManagedConfig, lasting, stand_ins};
 use transfer::Lifetimes;
 
 /// The key of a bridge's `external_ids` that names its NIC, as ovn-kubernetes has it. It is how the
@@ -34,6 +35,10 @@ const TAP: &str = "tun";
 /// Its key that says that the move was confirmed: `podwire node run` makes it again after a boot.
 const CONFIRMED: &str = "podwire.io/uplink-confirmed";
 
+/// Its key with what the NIC had by then, which it has to have again.
+const HAD: &str = "podwire.io/uplink-had";
+const BETWEEN: &str = ", ";
+
 /// The name of the file that takes the NIC out of the bridge at the next boot.
 pub(crate) const BOOT_FILE: &str = "91-podwire-uplink.conf";
 
@@ -44,6 +49,9 @@ pub(crate) struct Uplink {
     /// Whether this process may move it: `init` may, which a person started.
     #[serde(default)]
     pub(crate) moves: bool,
+    /// What it does not have yet of what it had when its move was confirmed in an earlier boot.
+    #[serde(default)]
+    pub(crate) lacks: Vec<String>,
 }
 
 /// podwire's gateway bridge and its NIC.
@@ -56,6 +64,8 @@ pub(crate) struct ObservedUplink {
     port: Option<Uuid>,
     /// Whether its move was confirmed, in this boot or an earlier one.
     pub(crate) confirmed: bool,
+    /// What the NIC had by then.
+    had: BTreeSet<String>,
 }
 
 impl ObservedUplink {
@@ -69,8 +79,11 @@ impl ObservedUplink {
                 let port = db.row("Port", *port);
                 port.is_some_and(|port| port.str("name") == Some(&*nic))
             });
+            let had = ids.remove(HAD).unwrap_or_default();
+            let had = had.split(BETWEEN).filter(|it| !it.is_empty());
             Some(Self {
                 confirmed: ids.contains_key(CONFIRMED),
+                had: had.map(str::to_owned).collect(),
                 nic,
                 bridge: row.str("name")?.to_owned(),
                 row: row.uuid(),
@@ -79,12 +92,22 @@ impl ObservedUplink {
         })
     }
 
-    /// What records that the move is confirmed, unless it is recorded.
-    pub(crate) fn confirm(&self) -> Option<Transaction> {
+    /// What records that the move of a NIC with this configuration is confirmed, unless it is
+    /// recorded.
+    pub(crate) fn confirm(&self, config: &NicConfig) -> Option<Transaction> {
         let mut change = Transaction::new();
-        let keys = StringMap::from([(CONFIRMED.to_owned(), "true".to_owned())]);
+        let had = lasting(config);
+        let text: Vec<&str> = had.iter().map(String::as_str).collect();
+        let keys = [(CONFIRMED, "true".to_owned()), (HAD, text.join(BETWEEN))];
+        let keys: StringMap = keys.map(|(key, value)| (key.to_owned(), value)).into();
         set_keys(&mut change, "Bridge", self.row, "external_ids", &keys);
-        (!self.confirmed).then_some(change)
+        (!self.confirmed || self.had != had).then_some(change)
+    }
+
+    /// What a NIC with this configuration does not have of what it had then.
+    pub(crate) fn lacks(&self, config: &NicConfig) -> Vec<String> {
+        let has = lasting(config);
+        self.had.difference(&has).cloned().collect()
     }
 
     /// Whether the NIC is in the bridge.
@@ -356,9 +379,14 @@ impl Kind for Uplink {
         if let Some(path) = unwritten {
             return State::Waits(format!("file {path}"));
         }
-        match self.moves {
-            true => view.of_switch(state),
-            false => State::Waits("`podwire node init`, which moves it".to_owned()),
+        match (self.moves, &self.lacks[..]) {
+            (true, []) => view.of_switch(state),
+            (true, lacks) => State::Waits(format!(
+                "{} of {}, which it had when its move was confirmed",
+                lacks.join(BETWEEN),
+                self.nic
+            )),
+            (false, _) => State::Waits("`podwire node init`, which moves it".to_owned()),
         }
     }
 
@@ -405,6 +433,7 @@ impl Kind for Uplink {
                 nic: nic.clone(),
                 bridge: bridge.clone(),
                 moves: false,
+                lacks: Vec::new(),
             })
         });
         item.into_iter().collect()

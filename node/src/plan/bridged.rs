@@ -140,10 +140,16 @@ impl Plan {
         // is a record.
         let seen = actual.switch.uplink.as_ref();
         let again = seen.is_some_and(|seen| seen.confirmed) && actual.moved.is_none();
+        // Not while somebody still configures it.
+        let held = actual.held.get(&nic).filter(|_| again && !settings.moves);
+        let held = held.filter(|_| !actual.nic_is_settled);
         let uplink = Uplink {
             nic: nic.clone(),
             bridge: GATEWAY.to_owned(),
             moves: settings.moves || again,
+            lacks: seen
+                .zip(held)
+                .map_or_else(Vec::new, |(seen, held)| seen.lacks(held)),
         };
         let mut first = Vec::new();
         // One that was moved back stays on its own, until a person has it moved again.

@@ -4,10 +4,10 @@ use ipnet::IpNet;
 use podwire_cluster::gateway::{Gateway, interface};
 
 use super::{Plan, TUNNEL_PORT, guarded};
-use crate::GATEWAY;
 use crate::items::{Actual, BridgeFlows, Item};
 use crate::moved::Moved;
 use crate::settings::Settings;
+use crate::{GATEWAY, LINK};
 
 impl Plan {
     /// The flows of the gateway bridge.
@@ -41,7 +41,11 @@ impl Plan {
         flows.guarded = ports
             .map(|(protocol, port)| (number(protocol), *port))
             .collect();
-        self.gateway = announced(logical, &flows.mac, actual);
+        let mtu = self.items.iter().find_map(|item| match item {
+            Item::Port(port) if port.link == LINK => Some(port.mtu),
+            _ => None,
+        });
+        self.gateway = announced(logical, &flows.mac, mtu, actual);
         self.verdict.push(match &self.gateway {
             Some(gateway) => {
                 let hops: Vec<String> = gateway.next_hops.iter().map(ToString::to_string).collect();
@@ -56,7 +60,7 @@ impl Plan {
 
 /// What the node says of its gateway: for each family the address of the bridge, and the router of
 /// the default route by it.
-fn announced(interface: String, mac: &str, actual: &Actual) -> Option<Gateway> {
+fn announced(interface: String, mac: &str, mtu: Option<u32>, actual: &Actual) -> Option<Gateway> {
     let own = actual.addresses.iter();
     let own = own.filter(|seen| seen.link == GATEWAY && seen.global);
     let own: Vec<IpNet> = own.map(|seen| seen.address).collect();
@@ -87,6 +91,7 @@ fn announced(interface: String, mac: &str, actual: &Actual) -> Option<Gateway> {
         addresses,
         next_hops,
         vlan: None,
+        mtu,
     };
     (!gateway.next_hops.is_empty()).then_some(gateway)
 }

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use super::bridged;
 use super::conflicts::{Blocks, Conflict};
-use crate::items::Actual;
+use crate::items::{Actual, ObservedUplink};
 use crate::moved::Moved;
 use crate::settings::{Settings, least_mtu};
 use crate::{LINK, TUNNEL};
@@ -14,6 +14,8 @@ pub(super) struct Uplink {
     pub(super) link: String,
     /// The NIC of the gateway bridge, while that is not in it and nobody moves it.
     pub(super) nic: Option<String>,
+    /// The link that has its addresses, or is to have them: that one until it is in the bridge.
+    bearer: String,
     /// Of one that is missing, what is left of it for tunnels' content.
     mtu: u32,
     /// Where tunnels end, if anybody knows.
@@ -35,9 +37,10 @@ impl Uplink {
         if self.missing.is_some() {
             return Ok(None);
         }
-        let Self { link, .. } = self;
+        let link = &self.bearer;
         let problem = "has no address for tunnels: give it one, or name one by --encap-ip";
-        if !actual.switch.ports.contains_key(LINK) {
+        // init waits for a NIC that is to be moved.
+        if !actual.switch.ports.contains_key(LINK) && settings.gateway().is_none() {
             return Err(format!("{link} {problem}"));
         }
         let conflict = Conflict::of(settings, "--interface", link, format!("{link} {problem}"));
@@ -85,12 +88,15 @@ pub(super) fn uplink(settings: &Settings, actual: &Actual) -> Result<Uplink, Str
     // A NIC that was moved back has its addresses itself.
     let is_kept = actual.moved.as_ref().is_none_or(Moved::is_there);
     let gateway = settings.gateway().filter(|_| is_kept);
+    let seen = actual.switch.uplink.as_ref();
+    let bearer = gateway.filter(|_| seen.is_some_and(ObservedUplink::has_port));
     let has_addresses = actual
         .addresses
         .iter()
         .any(|seen| seen.link == *name && seen.global);
     Ok(Uplink {
         nic: nic.clone().filter(|_| has_addresses && !settings.moves),
+        bearer: bearer.map_or_else(|| name.clone(), str::to_owned),
         link: gateway.map_or_else(|| name.clone(), str::to_owned),
         mtu: link.map_or_else(|| kept_mtu(settings, actual), |link| link.mtu),
         missing: link.is_none().then(|| missing(name, settings, actual)),

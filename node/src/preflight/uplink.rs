@@ -8,6 +8,7 @@ use kube::Client as Api;
 use crate::actual::gateways;
 use crate::items::{Actual, ObservedLink, stand_ins};
 use crate::manager;
+use crate::moved::NicConfig;
 use crate::nft;
 use crate::reach;
 
@@ -27,6 +28,64 @@ pub(crate) async fn of_nic(
     let Some(link) = actual.links.get(nic) else {
         return vec![format!("--interface {nic}: there is no such link")];
     };
+    let mut found = lasting(nic, bridge, link, actual).await;
+    found.extend(passing(nic, link, actual, api));
+    if !found.is_empty() {
+        return found;
+    }
+    for ip in actual.held.get(nic).map(gateways).unwrap_or_default() {
+        if let Err(error) = reach::gateway(nic, link.index, ip).await {
+            found.push(format!("{error}: it could not be verified after the move"));
+        }
+    }
+    if let Some(api) = api
+        && let Err(error) = reach::api_server(api).await
+    {
+        found.push(format!("{error}: it could not be verified after the move"));
+    }
+    found
+}
+
+/// What the NIC still lacks, which somebody may just be giving it; nothing of one that can't be
+/// moved anyway.
+pub(crate) async fn lacks(
+    nic: &str,
+    bridge: &str,
+    actual: &Actual,
+    api: Option<&Api>,
+) -> Vec<String> {
+    let Some(link) = actual.links.get(nic) else {
+        return Vec::new();
+    };
+    let passing = passing(nic, link, actual, api);
+    match passing.is_empty() || !lasting(nic, bridge, link, actual).await.is_empty() {
+        true => Vec::new(),
+        false => passing,
+    }
+}
+
+/// What keeps it from being moved until it is configured.
+fn passing(nic: &str, link: &ObservedLink, actual: &Actual, api: Option<&Api>) -> Vec<String> {
+    let mut found = Vec::new();
+    if !link.up || !link.carrier {
+        found.push(format!("{nic} has no carrier: is its cable connected?"));
+    }
+    let managed = actual.managed.get(nic);
+    found.extend(managed.and_then(|it| it.undone(nic)));
+    let held = actual.held.get(nic);
+    if !held.is_some_and(NicConfig::has_addresses) {
+        found.push(format!("{nic} has no address"));
+    }
+    if held.is_none_or(|held| gateways(held).is_empty()) && api.is_none() {
+        found.push(format!(
+            "{nic} has no default route with a gateway, and no API server is named: nothing could \
+             tell whether the move has succeeded"
+        ));
+    }
+    found
+}
+
+async fn lasting(nic: &str, bridge: &str, link: &ObservedLink, actual: &Actual) -> Vec<String> {
     let mut found = of_link(nic, bridge, link, actual);
     found.extend(manager::hidden(nic));
     let has_row = actual.switch.bridges.contains_key(bridge);
@@ -55,26 +114,6 @@ pub(crate) async fn of_nic(
         found.push(format!(
             "firewalld runs, and has zones for {nic}, not for {bridge}: that is not supported yet"
         ));
-    }
-    if !found.is_empty() {
-        return found;
-    }
-    let gateways = held.map(gateways).unwrap_or_default();
-    if gateways.is_empty() && api.is_none() {
-        found.push(format!(
-            "{nic} has no default route with a gateway, and no API server is named: nothing could \
-             tell whether the move has succeeded"
-        ));
-    }
-    for ip in gateways {
-        if let Err(error) = reach::gateway(nic, link.index, ip).await {
-            found.push(format!("{error}: it could not be verified after the move"));
-        }
-    }
-    if let Some(api) = api
-        && let Err(error) = reach::api_server(api).await
-    {
-        found.push(format!("{error}: it could not be verified after the move"));
     }
     found
 }
@@ -108,9 +147,6 @@ fn of_link(nic: &str, bridge: &str, link: &ObservedLink, actual: &Actual) -> Vec
         found.push(format!(
             "{nic} is a part of {master}: name that, or free {nic}"
         ));
-    }
-    if !link.up || !link.carrier {
-        found.push(format!("{nic} has no carrier: is its cable connected?"));
     }
     let above = links.iter().filter(|(_, other)| {
         other.below == Some(link.index) && !["", "veth"].contains(&&*other.kind)

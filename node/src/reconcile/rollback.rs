@@ -23,6 +23,7 @@ impl Rollback {
             take_over: false,
             api_server: None,
             uplink: None,
+            nic_is_settled: false,
         };
         let connections = Connections::open(places, &goal).await?;
         let machine = Machine {
@@ -72,6 +73,7 @@ fn failed(moved: &Moved, step: fn(Item) -> Step, error: ApplyError) -> NodeError
         nic: moved.nic.clone(),
         bridge: moved.bridge.clone(),
         moves: true,
+        lacks: Vec::new(),
     };
     let steps = vec![step(Item::Uplink(uplink))];
     NodeError::Apply(vec![Failure { steps, error }])

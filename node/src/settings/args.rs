@@ -64,8 +64,8 @@ pub(crate) struct SettingsArgs {
         hide_possible_values = true
     )]
     pub(super) profile: Profile,
-    /// With br-ex. routed: the host sends pods' packets outside; shared: a gateway router of OVN's
-    /// does, with the node's addresses, if the controller makes one (podwire-controller
+    /// With br-ex. routed, or local: the host sends pods' packets outside; shared: a gateway router
+    /// of OVN's does, with the node's addresses, if the controller makes one (podwire-controller
     /// --gateway-mode shared)
     #[arg(
         long,

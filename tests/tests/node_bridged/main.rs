@@ -332,18 +332,21 @@ fn boot_with<T>(machine: &Machine, configure: impl FnOnce() -> T) -> T {
 /// What a script at boot sets on the NIC.
 #[track_caller]
 fn configure_by_hand(machine: &Machine) {
-    for line in [
-        "address replace fe80::11/64 dev eth0 nodad",
-        "address replace 192.0.2.11/24 dev eth0 noprefixroute",
-        "address replace 2001:db8::11/64 dev eth0 noprefixroute nodad",
-        "route replace 192.0.2.0/24 dev eth0 proto kernel metric 100",
-        "route replace 2001:db8::/64 dev eth0 proto kernel metric 100",
-        "route replace default via 192.0.2.1 dev eth0 metric 100",
-        "-6 route replace default via 2001:db8::1 dev eth0 metric 100",
-    ] {
+    for line in BY_HAND {
         machine.node().run("ip", line);
     }
 }
+
+/// IPv4 first.
+const BY_HAND: [&str; 7] = [
+    "address replace 192.0.2.11/24 dev eth0 noprefixroute",
+    "route replace 192.0.2.0/24 dev eth0 proto kernel metric 100",
+    "route replace default via 192.0.2.1 dev eth0 metric 100",
+    "address replace fe80::11/64 dev eth0 nodad",
+    "address replace 2001:db8::11/64 dev eth0 noprefixroute nodad",
+    "route replace 2001:db8::/64 dev eth0 proto kernel metric 100",
+    "-6 route replace default via 2001:db8::1 dev eth0 metric 100",
+];
 
 #[test]
 fn the_nic_is_chosen_once_and_another_one_is_refused_by_both_names() {

@@ -97,11 +97,17 @@ fn a_boot_without_the_nic_of_the_bridge_is_told_of_until_it_is_there() {
     assert_told(&machine, BRIDGED, missing);
     assert_kept(&machine, &run);
     assert_eq!(node.vsctl("list-ports br-ex"), "");
-    // Once it is there and has all that it is to have, it is moved again.
-    lan.unplug();
+    // Once it is there and has all that it had, it is moved again, and not while it has some.
     rename("eth9", "eth0");
-    configure_by_hand(&machine);
-    lan.plug();
+    let no_address = "--interface eth0: eth0 has no address for tunnels";
+    run.await_log(no_address, 1);
+    let (of_v4, of_v6) = BY_HAND.split_at(3);
+    of_v4.iter().for_each(|line| drop(node.run("ip", *line)));
+    let lacks = "2001:db8::11, route 2001:db8::/64 in table 254, route ::/0 in table 254 of eth0, \
+                 which it had when its move was confirmed";
+    run.await_log(lacks, 1);
+    assert_eq!(node.vsctl("list-ports br-ex"), "");
+    of_v6.iter().for_each(|line| drop(node.run("ip", *line)));
     await_record(&machine, "confirmed");
     assert_moved(&machine);
     lan.assert_reached(&machine);
@@ -109,4 +115,34 @@ fn a_boot_without_the_nic_of_the_bridge_is_told_of_until_it_is_there() {
     assert!(run.stop().success());
     machine.cleanup("");
     assert_moved_back(&machine, &lan);
+}
+
+/// Runs init while this is done, once it has begun.
+#[track_caller]
+pub(super) fn init_during(machine: &Machine, done: impl FnOnce()) {
+    machine.node().run("mkdir", "-p /run/podwire");
+    let flags = format!("{BRIDGED} --interface eth0");
+    std::thread::scope(|scope| {
+        let init = scope.spawn(|| machine.podwire_node("init", &flags));
+        let node = machine.node();
+        machine.await_file("/run/podwire/begun", |_| {
+            node.path("/run/podwire/node").exists()
+        });
+        done();
+        let said = init.join().unwrap();
+        said.assert_says(Some(0), &["made uplink eth0 in br-ex"]);
+    });
+    assert_moved(machine);
+}
+
+#[test]
+fn init_waits_for_a_nic_that_is_just_being_configured() {
+    let (machine, lan) = machine();
+    let node = machine.node();
+    for family in ["-4", "-6"] {
+        node.run("ip", [family, "route", "flush", "dev", "eth0"]);
+    }
+    node.run("ip", "address flush dev eth0");
+    init_during(&machine, || configure_by_hand(&machine));
+    lan.assert_reached(&machine);
 }

@@ -160,3 +160,24 @@ fn what_networkd_cannot_do_for_a_bridge_is_refused_with_its_reason() {
     );
     before.assert_same(&machine.snapshot());
 }
+
+#[test]
+fn init_waits_until_networkd_has_configured_the_nic() {
+    let (machine, lan) = machine();
+    machine
+        .node()
+        .run("ip", "address flush dev eth0 scope global");
+    for family in ["-4", "-6"] {
+        machine
+            .node()
+            .run("ip", [family, "route", "flush", "dev", "eth0"]);
+    }
+    let networkd = Manager::networkd(machine.node(), &[("10-eth0.network", OWN)]).unwrap();
+    let index = machine.node().run("cat", "/sys/class/net/eth0/ifindex");
+    let state = format!("/run/systemd/netif/links/{}", index.trim());
+    machine.await_file(&state, |text| text.contains("ADMIN_STATE=configuring"));
+    let mut server = None;
+    missing::init_during(&machine, || server = Some(Dhcp::start(&machine, &lan)));
+    lan.assert_reached(&machine);
+    drop(networkd);
+}

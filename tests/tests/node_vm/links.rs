@@ -6,12 +6,19 @@ use super::*;
 /// A bond of one NIC with this option, and on it what a test says, with the machine's addresses on
 /// the last link.
 fn configured(option: &str, on_top: &str, link: &str) -> String {
+    let bond = format!(
+        "ip link add bond0 type bond mode active-backup miimon 100 {option}; \
+         ip link set eth0 master bond0; ip link set eth0 up; ip link set bond0 up;"
+    );
+    addressed(&format!("{bond} {on_top}"), link)
+}
+
+/// What is made by these commands, with the machine's addresses on this link.
+fn addressed(made: &str, link: &str) -> String {
     format!(
         "[Unit]\nDefaultDependencies=no\nAfter=network-pre.target\nBefore=network.target\n\
          [Service]\nType=oneshot\nRemainAfterExit=yes\nExecStart=/bin/bash -ec '\
-         ip link set lo up; \
-         ip link add bond0 type bond mode active-backup miimon 100 {option}; \
-         ip link set eth0 master bond0; ip link set eth0 up; ip link set bond0 up; {on_top} \
+         ip link set lo up; {made} \
          ip link set {link} addrgenmode none; ip link set {link} up; \
          ip address replace fe80::11/64 dev {link} nodad; \
          ip address replace 192.0.2.11/24 dev {link}; \
@@ -87,6 +94,38 @@ fn a_vlan_on_a_bond_is_moved_and_a_bond_below_one_is_not() {
     lan.assert_reaches();
     let addresses = running.run("ip -o address show dev bond0.100");
     assert!(addresses.contains("192.0.2.11/24"), "{addresses}");
+}
+
+/// A team of one NIC, which teamd keeps; the kernel sees no more of it than its kind.
+#[test]
+#[ignore = "boots a virtual machine: make test-kernel-gateway"]
+fn a_team_is_refused_and_stays_as_it_is() {
+    let team = r#"{"device": "team0", "runner": {"name": "activebackup"},
+                  "link_watch": {"name": "ethtool"}, "ports": {"eth0": {}}}"#;
+    let made = "mkdir -p /run/teamd; teamd -d -f /etc/vm/team.conf; ip link set eth0 up;";
+    let text = addressed(made, "team0");
+    let files = [(UNIT, &*text), ("/etc/vm/team.conf", team)];
+    let (vm, lan) = machine(&[SERVICE], &files);
+    let mut running = vm.boot();
+    lan.assert_reaches();
+    let show = "ip -d -o link show type team; ip -o address show; ip route; ip -6 route; \
+                ovs-vsctl list-br";
+    let before = running.run(show);
+    assert!(before.contains("team0"), "{before}");
+    for (flags, wanted) in [
+        ("", "team0 is a link of kind team"),
+        (
+            "--interface eth0 --encap-ip 192.0.2.11",
+            "eth0 is a part of team0",
+        ),
+    ] {
+        let line = node("podwire", "init", &format!("{BRIDGED} {flags}"));
+        let (code, said) = running.finish(&line);
+        assert_eq!(code, "1", "{said}");
+        assert!(said.contains(wanted), "{said}");
+    }
+    assert_eq!(running.run(show), before);
+    lan.assert_reaches();
 }
 
 #[track_caller]

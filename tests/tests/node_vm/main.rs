@@ -3,6 +3,7 @@
 //! test-kernel-gateway` runs these tests, several of them for many minutes.
 
 mod links;
+mod netplan;
 mod power;
 
 use std::path::Path;

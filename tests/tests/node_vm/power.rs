@@ -82,10 +82,14 @@ fn a_machine_that_loses_its_power_at_any_step_of_a_move_answers_after_its_boot()
 fn a_machine_that_loses_its_power_at_any_step_of_the_way_back_answers_after_its_boot() {
     let (vm, lan) = machine(&["vm-network.service"], &[NETWORK]);
     let moved = [node("podwire", "init", BRIDGED)];
-    let (steps, mut running) = at_every_step((&vm, &lan), &moved, ("cleanup", ""));
-    assert!(steps > 12, "only {steps}");
-    lan.assert_reaches();
-    running.run("sync");
-    running.lose_power();
-    assert_answers(&mut vm.boot(), &lan, "cleanup");
+    for verb in ["rollback", "cleanup"] {
+        let (steps, mut running) = at_every_step((&vm, &lan), &moved, (verb, ""));
+        assert!(steps > 12, "only {steps} of {verb}");
+        lan.assert_reaches();
+        running.run("sync");
+        running.lose_power();
+        let mut running = vm.boot();
+        assert_answers(&mut running, &lan, verb);
+        running.lose_power();
+    }
 }

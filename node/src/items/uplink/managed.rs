@@ -1,11 +1,13 @@
 //! What a network manager renews: whether it has done so on the other link, and what stands in for
 //! it until then.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
-use netlink_packet_route::address::{AddressAttribute, AddressMessage};
+use netlink_packet_route::address::{AddressAttribute, AddressMessage, AddressScope};
 use netlink_packet_route::route::{RouteAttribute, RouteMessage};
+use netlink_packet_route::rule::RuleAttribute;
 
 use super::super::{destination, ip};
 use super::transfer;
@@ -101,6 +103,23 @@ pub(crate) fn stand_ins(held: &NicConfig) -> StandIns {
         addresses,
         routes: routes.collect(),
     }
+}
+
+/// What a link has that nobody renews: what configures the NIC at a boot sets it again, one after
+/// the other.
+pub(crate) fn lasting(held: &NicConfig) -> BTreeSet<String> {
+    let addresses = held.addresses.iter().filter(|it| !is_leased(it));
+    let addresses = addresses.filter(|it| it.header.scope == AddressScope::Universe);
+    let addresses = addresses.filter_map(own_address).map(|ip| ip.to_string());
+    let routes = held.routes.iter().filter(|it| !is_learned(it));
+    let routes = routes.filter_map(|it| Some((destination(it)?, table_of(it))));
+    let routes = routes.map(|(net, table)| format!("route {net} in table {table}"));
+    let rules = held.rules.iter().flat_map(|it| &it.attributes);
+    let rules = rules.filter_map(|it| match it {
+        RuleAttribute::Priority(priority) => Some(format!("rule {priority}")),
+        _ => None,
+    });
+    addresses.chain(routes).chain(rules).collect()
 }
 
 fn own_address(message: &AddressMessage) -> Option<IpAddr> {

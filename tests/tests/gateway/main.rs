@@ -1,15 +1,17 @@
 //! A gateway router of OVN's that shares the node's addresses with its host, on the operator's
 //! br-ex: pods leave by it, and host and pods keep their own packets.
 
+mod announced;
+mod local;
+mod path_mtu;
+
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
-use std::os::fd::AsRawFd as _;
-use std::process::Command;
 use std::time::Duration;
 
 use podwire_tests::apiserver::{self, ApiServer};
 use podwire_tests::controller::Controller;
-use podwire_tests::ovn::{BOTH_FAMILIES, Central, OvnNode};
+use podwire_tests::ovn::{BOTH_FAMILIES, Central, OvnNode, POD_MTU};
 use podwire_tests::{Agent, NodeRun, Place, traffic};
 use serde_json::{Value, json};
 
@@ -33,10 +35,14 @@ fn start() -> Cluster {
 }
 
 fn start_by(profile: &'static str) -> Cluster {
+    start_with(profile, "shared")
+}
+
+fn start_with(profile: &'static str, mode: &str) -> Cluster {
     let central = Central::start();
     let at = OUTSIDE[0].parse().unwrap();
     let server = ApiServer::start_at(central.machine().place(), at);
-    let flags = format!("{BOTH_FAMILIES} --gateway-mode shared");
+    let flags = format!("{BOTH_FAMILIES} --gateway-mode {mode}");
     let controller = Controller::start(&central, &server, "one", &flags);
     controller.await_log("all rows are in sync");
     let node = match profile {
@@ -56,7 +62,9 @@ fn start_by(profile: &'static str) -> Cluster {
 impl Cluster {
     fn line(&self, verb: &str, mode: &str) -> Vec<String> {
         let how = (verb, self.profile);
-        self.node.joining_by_bridge(how, &self.server, mode)
+        let mut line = self.node.joining_by_bridge(how, &self.server, mode);
+        line.extend(["--mtu".to_owned(), POD_MTU.to_string()]);
+        line
     }
 
     fn run(&self, mode: &str) -> NodeRun {
@@ -337,51 +345,6 @@ fn a_node_port_of_such_a_node_leads_to_its_pods_and_lets_in_nobody_whom_a_policy
     assert!(run.stop().success());
 }
 
-/// A router on the way that takes smaller packets than pods send tells them so.
-#[track_caller]
-fn assert_told_of_a_smaller_path(cluster: &Cluster, pod: &Place) {
-    let machine = cluster.central.machine();
-    machine.run("sh", ["-c", "echo 1 >/proc/sys/net/ipv4/ip_forward"]);
-    let beyond = machine.place().with_new_network();
-    let target = format!(
-        "/proc/{}/fd/{}",
-        std::process::id(),
-        beyond.network().as_raw_fd()
-    );
-    let narrow = "mtu 1300 type veth peer name beyond mtu 1300";
-    machine.run("ip", format!("link add narrow {narrow} netns {target}"));
-    machine.run("ip", "address add 203.0.113.1/24 dev narrow");
-    machine.run("ip", "link set narrow up");
-    beyond.run(|| {
-        for line in [
-            "address add 203.0.113.2/24 dev beyond",
-            "link set beyond up",
-            "route add default via 203.0.113.1",
-        ] {
-            let done = Command::new("ip").args(line.split(' ')).status();
-            assert!(done.unwrap().success(), "{line}");
-        }
-    });
-    let far = "203.0.113.2".parse().unwrap();
-    traffic::ping_until_answered(pod, far).unwrap();
-    // 1352 bytes with their headers, not to be cut.
-    let ping = [
-        "-c",
-        "1",
-        "-W",
-        "5",
-        "-M",
-        "do",
-        "-s",
-        "1324",
-        "203.0.113.2",
-    ];
-    let said = pod.run(|| Command::new("ping").args(ping).output().unwrap());
-    let said = String::from_utf8_lossy(&said.stdout).into_owned();
-    assert!(said.contains("mtu = 1300"), "{said}");
-    traffic::tcp_echo(pod, &beyond, far, 1 << 18).unwrap();
-}
-
 /// The whole of it on a machine of which podwire itself moves the NIC.
 #[test]
 fn a_moved_nic_carries_hosts_pods_and_clients_of_node_ports_by_a_gateway_router() {
@@ -420,7 +383,7 @@ fn a_moved_nic_carries_hosts_pods_and_clients_of_node_ports_by_a_gateway_router(
         assert!(seen_by(&listener, web.place(), by).is_some());
     }
     assert!(packets_of_router(node) > 100);
-    assert_told_of_a_smaller_path(&cluster, web.place());
+    path_mtu::assert_told(&cluster, web.place());
 
     drop(agent);
     assert!(run.stop().success());
