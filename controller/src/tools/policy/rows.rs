@@ -75,7 +75,7 @@ pub(super) fn of(view: &View, key: &Key, adopt: bool) -> Rows {
         let own = on(key.clone());
         let rows = state.policy_rows(&own);
         all.push((own, rows, None));
-        for policies in state.policies_on(&network) {
+        if let Some(policies) = state.policies_on(&network) {
             all.extend(policies.sets_of(key).map(|set| {
                 let id = set.id(&network);
                 let rows = policies.peers_rows(&id);
