@@ -7,7 +7,7 @@ use podwire_daemon::output::OutputArgs;
 
 use crate::cluster::ObjectName;
 use crate::cluster::network::Topology;
-use crate::config::Config;
+use crate::config::{Config, object_name};
 use crate::key::{Key, Of};
 use crate::keys::KeysArgs;
 use crate::tools::Target;
@@ -207,17 +207,6 @@ pub enum Object {
         #[command(flatten)]
         format: OutputArgs,
     },
-}
-
-/// NAMESPACE/NAME.
-///
-/// # Errors
-/// It is something else.
-pub fn object_name(text: &str) -> Result<ObjectName, String> {
-    match text.parse() {
-        Ok(Target::Pod(namespace, name)) => Ok((namespace, name)),
-        _ => Err("write NAMESPACE/NAME".to_owned()),
-    }
 }
 
 /// A policy. Namespaces may have the names of kinds, so that a NetworkPolicy can be written with

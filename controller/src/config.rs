@@ -14,7 +14,6 @@ use podwire_ovs::client::{ClientConfig, Remote, RemoteError, TlsKeys};
 use podwire_ovs::nb;
 use podwire_ovs::replica::TableSpec;
 
-use crate::arguments::object_name;
 use crate::cluster::ObjectName;
 use crate::ipam::{ClusterSubnet, JOIN};
 
@@ -161,6 +160,19 @@ pub enum GatewayMode {
     Routed,
     /// By a gateway router of OVN's, on each node that announces one.
     Shared,
+}
+
+/// NAMESPACE/NAME.
+///
+/// # Errors
+/// It is something else.
+pub fn object_name(text: &str) -> Result<ObjectName, String> {
+    match text.split_once('/') {
+        Some((namespace, name)) if !namespace.is_empty() && !name.is_empty() => {
+            Ok((namespace.into(), name.into()))
+        }
+        _ => Err("write NAMESPACE/NAME".to_owned()),
+    }
 }
 
 fn gateway_mode(text: &str) -> Result<GatewayMode, String> {

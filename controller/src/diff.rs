@@ -204,7 +204,8 @@ impl<'db> Plan<'db> {
             }
             own.insert((row.table, &row.name));
         }
-        for Member { group, .. } in members.clone() {
+        let is_others = |it: &&Member| !own.contains(&(it.group.table, &*it.group.name));
+        for Member { group, .. } in members.clone().filter(is_others) {
             self.resolve(group.table, &group.name)?;
             self.may_join(whose, group.table, &group.name)?;
         }

@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{CommandFactory as _, FromArgMatches as _, Parser as _};
-use podwire_controller::arguments::{Arguments, Command, NetworkVerb, Object, object_name};
-use podwire_controller::config::{Config, addresses};
+use podwire_controller::arguments::{Arguments, Command, NetworkVerb, Object};
+use podwire_controller::config::{Config, addresses, object_name};
 use podwire_controller::keys;
 use podwire_controller::kubectl;
 use podwire_controller::run::{Reporter, run};

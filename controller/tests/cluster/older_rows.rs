@@ -207,7 +207,7 @@ fn rename_lock(central: &Central) {
     for acl in rows("ACL") {
         let text = acl["match"].as_str().unwrap().replace(name, older);
         operations.push(json!({
-            "op": "update", "table": "ACL", "where": [["_uuid", "==", acl["_uuid"]]],
+            "op": "update", "table": "ACL", "where": [["_uuid", "==", ["uuid", acl["_uuid"]]]],
             "row": { "match": text },
         }));
     }

@@ -193,7 +193,7 @@ async fn a_policy_is_enforced_on_the_primary_network_of_its_pods_by_that_network
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pod_on_a_primary_network_receives_nothing_that_a_policy_forbids_from_its_first_packet_on()
+async fn a_pod_on_a_primary_network_receives_nothing_forbidden_from_its_first_packet_on()
  {
     let (network, controller) = on_primary(&[]);
     start_pods(&network, close, starts());
@@ -244,7 +244,8 @@ async fn the_rows_of_policies_on_a_network_go_with_it_and_come_again() {
         .flat_map(|row| atoms(&row["addresses"]))
         .collect();
     assert_eq!(members, ["10.1.0.3"]);
-    assert_eq!(of_blue("ACL").len(), 1);
+    // One that drops, one for neighbours, and the rule.
+    assert_eq!(of_blue("ACL").len(), 3);
     // The network goes, and with it what is only there for its pods.
     for name in ["web", "front"] {
         server.delete(TESTS, name);

@@ -90,9 +90,10 @@ pub(super) fn assert_told(cluster: &Cluster, pod: &Place) {
     for address in addresses {
         traffic::ping_until_answered(pod, address).unwrap();
         let [inner, outer] = exchanged(pod, &place, address);
-        // A packet that a pod may send, and too much for the link beyond.
+        // A packet that a pod may send, and too much for the link beyond. Its pieces would get
+        // lost: Open vSwitch's userspace datapath puts them together.
         assert_refused(&inner, 1320);
-        assert_arrives(&inner, &outer, 1320);
+        assert_arrives(&inner, &outer, 1000);
         traffic::tcp_echo(pod, &place, address, 1 << 18).unwrap();
     }
 }

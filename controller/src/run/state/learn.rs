@@ -9,8 +9,7 @@ use podwire_ovs::nb::Table;
 use podwire_ovs::replica::Db;
 use tokio::time::Instant;
 
-use super::State;
-use super::networks::everywhere;
+use super::{State, everywhere};
 use crate::cluster::logging::Logging;
 use crate::cluster::multi::MultiPolicy;
 use crate::cluster::policy::Policy;

@@ -137,8 +137,8 @@ impl PeerSet {
         all.collect()
     }
 
-    /// Its part of the key of its rows on a network, and of their names: 64 bits of a hash that nobody can
-    /// choose, because two tenants' sets with one name would be one set.
+    /// Its part of the key of its rows on a network, and of their names: 64 bits of a hash that
+    /// nobody can choose, because two tenants' sets with one name would be one set.
     pub fn id(&self, network: &Network) -> Name {
         let own = format!("{self:?}");
         let bytes = match *network == Network::DEFAULT {
