@@ -99,6 +99,11 @@ fn addresses_that_a_speaker_or_a_router_announces_lead_to_pods() {
         let route = format!("{family} route add {routed} via {own}");
         cluster.central.machine().run("ip", route);
     }
+    // Until addresses are no longer tentative, which takes longer than a connection may.
+    cluster.assert_all_reached(web.place());
+    for address in &addresses {
+        traffic::ping_until_answered(node.place(), *address).unwrap();
+    }
     for policy in ["Cluster", "Local"] {
         publish(&cluster, policy, &addresses);
         run.await_services(|| {
