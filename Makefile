@@ -174,6 +174,10 @@ test-policy-packets: root test-packages ## every packet of every case of network
 test-move: root test-packages build ## a move of the NIC that is killed at each of its steps, under each network manager (ten minutes; `make test` takes every third step)
 	MOVE_STEPS=all $(CARGO) test -p podwire-tests --test node_bridged -- any_step
 
+.PHONY: test-reproducible
+test-reproducible: root test-packages build ## packages and images built twice, each time by somebody else with another clock: all bytes are the same (five minutes; `make test` does so with Debian's packages)
+	$(CARGO) test -p podwire-tests --test package -- --include-ignored reproducible
+
 # What people run who upgrade: a release's tag, once there is one.
 UPGRADE_FROM ?= 199c2b2c
 .PHONY: test-upgrade

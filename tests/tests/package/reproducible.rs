@@ -74,6 +74,7 @@ fn debian_packages() {
 }
 
 #[test]
+#[ignore = "takes minutes: make test-reproducible"]
 fn the_rpm() {
     let work = tempfile::tempdir().unwrap();
     let work = work.path();
@@ -88,6 +89,7 @@ fn the_rpm() {
 }
 
 #[test]
+#[ignore = "takes minutes: make test-reproducible"]
 fn images() {
     let work = tempfile::tempdir().unwrap();
     let work = work.path();
