@@ -193,8 +193,7 @@ async fn a_policy_is_enforced_on_the_primary_network_of_its_pods_by_that_network
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pod_on_a_primary_network_receives_nothing_forbidden_from_its_first_packet_on()
- {
+async fn a_pod_on_a_primary_network_receives_nothing_forbidden_from_its_first_packet_on() {
     let (network, controller) = on_primary(&[]);
     start_pods(&network, close, starts());
     controller.stop().await.unwrap();

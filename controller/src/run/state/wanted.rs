@@ -10,8 +10,8 @@ use serde::Serialize;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::{State, shared};
 use super::begin::{addresses_before, request_of, subnets_before};
+use super::{State, shared};
 use crate::cluster::logging::Logging;
 use crate::cluster::{Name, Node, ObjectName, Pod};
 use crate::diff::Plan;
