@@ -323,6 +323,7 @@ api! {
     UserNetworkSpec {
         topology: String,
         layer2: Option<UserNetworkConfig>,
+        layer3: Option<UserNetworkLayer3>,
         localnet: Option<UserNetworkConfig>,
         transport: String,
     }
@@ -338,6 +339,16 @@ api! {
         ipam: UserNetworkIpam,
         physical_network_name: String,
         vlan: Option<UserNetworkVlan>,
+    }
+    UserNetworkLayer3 {
+        role: String,
+        mtu: Option<i64>,
+        subnets: Vec<UserNetworkSubnet>,
+        join_subnets: Vec<String>,
+    }
+    UserNetworkSubnet {
+        cidr: String,
+        host_subnet: Option<i64>,
     }
     UserNetworkIpam {
         mode: String,

@@ -135,7 +135,8 @@ pub enum NetworkVerb {
     Create {
         /// The definition: NAMESPACE/NAME; with --nb, the network
         definition: String,
-        /// layer2: one switch over all nodes; localnet: the same on a physical network
+        /// layer2: one switch over all nodes; layer3: one on each node, and a router between them;
+        /// localnet: one on a physical network
         #[arg(long, default_value = "layer2")]
         topology: Topology,
         /// The network [default: NAMESPACE-NAME]

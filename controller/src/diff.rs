@@ -198,7 +198,7 @@ impl<'db> Plan<'db> {
         for (row, _) in &pairs {
             for (_, column) in &row.columns {
                 match column {
-                    Column::Reference(table, name) if own.contains(&(*table, *name)) => {}
+                    Column::Reference(table, name) if own.contains(&(*table, &**name)) => {}
                     _ => drop(self.value(column)?),
                 }
             }

@@ -24,7 +24,7 @@ pub enum Of {
     ClusterUserNetwork,
     /// A node.
     Node,
-    /// A node's gateway router.
+    /// A node's gateway router; on another network, that network's way out on the node.
     Gateway,
     /// A namespace with policies: its groups of isolated pods.
     Namespace,
@@ -118,6 +118,17 @@ pub struct Attachment {
     pub entry: Name,
 }
 
+impl Attachment {
+    /// What a network's router has on the default one, on a node.
+    pub fn gateway(network: &Network, node: Name) -> Self {
+        // No pod's: those have namespaces.
+        Self {
+            pod: (Name::default(), node),
+            entry: network.0.clone(),
+        }
+    }
+}
+
 /// That on the default network.
 impl From<ObjectName> for Attachment {
     fn from(pod: ObjectName) -> Self {
@@ -129,8 +140,12 @@ impl From<ObjectName> for Attachment {
 /// For a message.
 impl fmt::Display for Attachment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (namespace, name) = &self.pod;
-        write!(f, "pod {namespace}/{name}")
+        match &self.pod {
+            (namespace, node) if namespace.is_empty() => {
+                write!(f, "the router of network {} on node {node}", self.entry)
+            }
+            (namespace, name) => write!(f, "pod {namespace}/{name}"),
+        }
     }
 }
 
@@ -187,6 +202,8 @@ impl Of {
                 Table::LogicalRouterPort,
                 Table::LogicalSwitch,
                 Table::LogicalSwitchPort,
+                Table::StaticRoute,
+                Table::RouterPolicy,
                 Table::PortGroup,
                 Table::AddressSet,
                 Table::Acl,
@@ -202,7 +219,9 @@ impl Of {
                 Table::LogicalSwitch,
                 Table::LogicalSwitchPort,
                 Table::LogicalRouterPort,
+                Table::GatewayChassis,
                 Table::StaticRoute,
+                Table::RouterPolicy,
                 Table::Nat,
             ],
             Self::Node => &[

@@ -1,6 +1,7 @@
 //! The rows that an object should have in the northbound database: those of docs/controller.md.
 //! Pure: the same objects give the same rows.
 
+pub mod exit;
 pub mod gateway;
 pub mod network;
 pub mod policy;
@@ -18,7 +19,7 @@ use podwire_cluster::gateway::led;
 use podwire_ovs::nb::Table;
 use podwire_ovs::value::Value;
 
-use crate::cluster::{Node, ObjectName, Pod};
+use crate::cluster::{Name, Node, ObjectName, Pod};
 use crate::ipam::{Assigned, mac, nth};
 use crate::names;
 
@@ -55,7 +56,7 @@ pub enum Column {
     /// This.
     Value(Value),
     /// A reference to the row with this name.
-    Reference(Table, &'static str),
+    Reference(Table, Name),
 }
 
 /// The place of a reference.
@@ -157,7 +158,7 @@ pub fn node(
         .protected();
     switch.columns.push((
         "load_balancer_group",
-        Column::Reference(Table::LoadBalancerGroup, GROUP),
+        Column::Reference(Table::LoadBalancerGroup, Name::new_static(GROUP)),
     ));
     let mut rows = vec![
         switch,

@@ -199,7 +199,13 @@ impl Table {
             ),
             Self::Nat => (
                 "NAT",
-                &["type", "external_ip", "logical_ip", "external_ids"],
+                &[
+                    "type",
+                    "external_ip",
+                    "logical_ip",
+                    "gateway_port",
+                    "external_ids",
+                ],
                 &[BY_KEY],
             ),
             Self::Qos => (

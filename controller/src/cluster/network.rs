@@ -13,7 +13,7 @@ use podwire_cluster::{Name, ObjectName};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::ipam::{Request, RequestError, nth};
+use crate::ipam::{ClusterSubnet, Request, RequestError, nth};
 use crate::key::Network;
 
 /// The plugins whose definitions are for this controller: ovn-kubernetes' and podwire's own.
@@ -49,6 +49,9 @@ pub struct Shape {
     /// One of each family at most; without any, its ports have no addresses.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub subnets: Vec<IpNet>,
+    /// Of a layer 3 network: the prefix length of a node's part of each subnet, in their order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub node_prefixes: Vec<u8>,
     /// Of which no pod gets an address.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub exclude_subnets: Vec<IpNet>,
@@ -69,6 +72,8 @@ pub struct Shape {
 pub enum Topology {
     /// One switch, by tunnels.
     Layer2,
+    /// A switch on each node, and a router between them.
+    Layer3,
     /// One switch, by a physical network.
     Localnet,
 }
@@ -103,6 +108,7 @@ impl Topology {
     pub fn word(self) -> &'static str {
         match self {
             Self::Layer2 => "layer2",
+            Self::Layer3 => "layer3",
             Self::Localnet => "localnet",
         }
     }
@@ -248,19 +254,17 @@ pub(crate) fn shape(config: &Value) -> Result<Shape, Mistake> {
     let topology = match text("topology")? {
         "layer2" => Topology::Layer2,
         "localnet" => Topology::Localnet,
-        "layer3" => {
-            let problem = "layer3 is not implemented yet: use layer2, or localnet";
-            return Err(mistake("topology", problem.to_owned()));
-        }
+        "layer3" => Topology::Layer3,
         other => {
-            let problem = format!("{:?} is neither layer2 nor localnet", brief(&other));
+            let problem = format!("{:?} is none of layer2, layer3 and localnet", brief(&other));
             return Err(mistake("topology", problem));
         }
     };
     let role = match text("role")? {
         "" | "secondary" => Role::Secondary,
         "primary" if topology == Topology::Localnet => {
-            let problem = "a network of the topology localnet can't be primary: use layer2";
+            let problem =
+                "a network of the topology localnet can't be primary: use layer2 or layer3";
             return Err(mistake("role", problem.to_owned()));
         }
         "primary" => Role::Primary,
@@ -279,8 +283,23 @@ pub(crate) fn shape(config: &Value) -> Result<Shape, Mistake> {
         let nets = texts.map(|text| net(text.trim()).map_err(|problem| mistake(field, problem)));
         nets.collect::<Result<Vec<_>, Mistake>>()
     };
-    let mut subnets = nets("subnets")?;
-    subnets.sort_by_key(|net| net.addr().is_ipv6());
+    let (subnets, node_prefixes) = match topology {
+        Topology::Layer3 => {
+            let texts = text("subnets")?
+                .split(',')
+                .filter(|it| !it.trim().is_empty());
+            let parsed = texts.map(|text| divided(text.trim()));
+            let parsed: Result<Vec<_>, String> = parsed.collect();
+            let mut parsed = parsed.map_err(|problem| mistake("subnets", problem))?;
+            parsed.sort_by_key(|(net, _)| net.addr().is_ipv6());
+            parsed.into_iter().unzip()
+        }
+        Topology::Layer2 | Topology::Localnet => {
+            let mut subnets = nets("subnets")?;
+            subnets.sort_by_key(|net| net.addr().is_ipv6());
+            (subnets, Vec::new())
+        }
+    };
     for (at, net) in subnets.iter().enumerate() {
         let is_same = |other: &&IpNet| other.addr().is_ipv4() == net.addr().is_ipv4();
         if let Some(other) = subnets[..at].iter().find(is_same) {
@@ -295,7 +314,15 @@ pub(crate) fn shape(config: &Value) -> Result<Shape, Mistake> {
         let problem = "it is missing, and a primary network needs addresses";
         return Err(mistake("subnets", problem.to_owned()));
     }
+    if topology == Topology::Layer3 && subnets.is_empty() {
+        let problem = "it is missing, and nodes need parts of it: such as 10.1.0.0/16/24";
+        return Err(mistake("subnets", problem.to_owned()));
+    }
     let exclude_subnets = nets("excludeSubnets")?;
+    if topology == Topology::Layer3 && !exclude_subnets.is_empty() {
+        let problem = "only a network of the topology layer2 or localnet has them: leave it out";
+        return Err(mistake("excludeSubnets", problem.to_owned()));
+    }
     for excluded in &exclude_subnets {
         if !subnets.iter().any(|net| net.contains(excluded)) {
             let problem = format!("{excluded} is no part of the network's subnets");
@@ -328,9 +355,33 @@ pub(crate) fn shape(config: &Value) -> Result<Shape, Mistake> {
             65_535,
         )?,
         subnets,
+        node_prefixes,
         exclude_subnets,
         vlan: vlan.and_then(|it| u16::try_from(it).ok()),
         physical_network_name: (!physical.is_empty()).then(|| physical.to_owned()),
+    })
+}
+
+/// A subnet, perhaps with the prefix length of a node's part of it, which is ovn-kubernetes'
+/// otherwise.
+fn divided(text: &str) -> Result<(IpNet, u8), String> {
+    let (net, prefix) = match text.rsplit_once('/') {
+        Some((net, prefix)) if net.contains('/') => (net, Some(prefix)),
+        _ => (text, None),
+    };
+    let net = self::net(net)?;
+    let usual = if net.addr().is_ipv4() { 24 } else { 64 };
+    let prefix = match prefix {
+        Some(prefix) => prefix.parse().ok(),
+        None => Some(usual),
+    };
+    let divided = prefix.and_then(|prefix| ClusterSubnet::new(net, prefix).ok().and(prefix.into()));
+    divided.map(|prefix| (net, prefix)).ok_or_else(|| {
+        format!(
+            "{:?} has no room for nodes' parts: expected a network and the prefix length of a \
+             node's part, such as 10.1.0.0/16/24",
+            brief(&text)
+        )
     })
 }
 
@@ -373,10 +424,14 @@ impl Shape {
             let nets: Vec<String> = nets.iter().map(IpNet::to_string).collect();
             nets.join(",")
         };
+        let subnets = match self.topology {
+            Topology::Layer3 => ClusterSubnet::list(&self.divided()),
+            Topology::Layer2 | Topology::Localnet => list(&self.subnets),
+        };
         json!({
             "topology": self.topology.word(),
             "role": (self.role == Role::Primary).then_some(self.role.word()),
-            "subnets": list(&self.subnets),
+            "subnets": subnets,
             "excludeSubnets": list(&self.exclude_subnets),
             "mtu": self.mtu,
             "vlanID": self.vlan,
@@ -386,11 +441,16 @@ impl Shape {
 
     /// What can't become that of another shape while pods are on the network, field by field.
     pub fn fixed(&self, other: &Self) -> Vec<&'static str> {
-        let is_lost = |net: &IpNet| !other.subnets.contains(net);
+        let parts = |it: &Self| {
+            let parts = it.subnets.iter().copied().enumerate();
+            let parts = parts.map(|(at, net)| (net, it.node_prefixes.get(at).copied()));
+            parts.collect::<Vec<_>>()
+        };
+        let theirs = parts(other);
         [
             ("topology", self.topology != other.topology),
             ("role", self.role != other.role),
-            ("subnets", self.subnets.iter().any(is_lost)),
+            ("subnets", parts(self).iter().any(|it| !theirs.contains(it))),
             // Ports without addresses would stay without.
             (
                 "subnets",
@@ -407,11 +467,28 @@ impl Shape {
         .collect()
     }
 
-    /// The addresses of the network's own router, with their prefix lengths: the first of each
-    /// subnet of a primary network.
+    /// The addresses of the network's own router on the switch that all nodes share, with their
+    /// prefix lengths: the first of each subnet of a primary network.
     pub fn routers(&self) -> impl Iterator<Item = IpNet> {
-        let own = self.subnets.iter().filter(|_| self.role == Role::Primary);
+        let is_its = self.role == Role::Primary && self.topology == Topology::Layer2;
+        let own = self.subnets.iter().filter(move |_| is_its);
         own.map(|subnet| nth(*subnet, 1))
+    }
+
+    /// A layer 3 network's subnets, of which each node has parts.
+    pub fn divided(&self) -> Vec<ClusterSubnet> {
+        let parts = self.subnets.iter().zip(&self.node_prefixes);
+        let parts = parts.map(|(net, prefix)| ClusterSubnet::new(*net, *prefix));
+        parts.filter_map(Result::ok).collect()
+    }
+
+    /// What of the network a pod of this node has its addresses of, as ipam calls it: the node's
+    /// part of it, or all.
+    pub fn part<'a>(&self, network: &'a Network, node: &'a Name) -> &'a Name {
+        match self.topology {
+            Topology::Layer3 => node,
+            Topology::Layer2 | Topology::Localnet => network.name(),
+        }
     }
 
     /// What differs, field by field.

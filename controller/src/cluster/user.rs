@@ -4,7 +4,9 @@
 
 use podwire_apiserver::brief;
 use podwire_apiserver::object::Object as _;
-use podwire_cluster::api::{self, OwnedMetadata, Part, UserNetworkConfig, UserNetworkSpec};
+use podwire_cluster::api::{
+    self, OwnedMetadata, Part, UserNetworkConfig, UserNetworkLayer3, UserNetworkSpec,
+};
 use podwire_cluster::resources::RESOURCE_NAME;
 use podwire_cluster::{Name, ObjectName, Selector};
 use serde_json::{Map, Value, json};
@@ -188,19 +190,17 @@ fn spec_of(
     namespaces: Option<Selector>,
 ) -> Result<Spec, String> {
     let refused = |field: &str, problem: String| format!("{place}.{field}: {problem}");
+    let of_layer3 = spec.layer3.as_ref().map(layer3);
     let (part, config) = match (&*spec.topology, &namespaces) {
         ("Layer2", _) => ("layer2", &spec.layer2),
+        ("Layer3", _) => ("layer3", &of_layer3),
         ("Localnet", Some(_)) => ("localnet", &spec.localnet),
         ("Localnet", None) => {
             let problem = "only a ClusterUserDefinedNetwork has the topology Localnet";
             return Err(refused("topology", problem.to_owned()));
         }
-        ("Layer3", _) => {
-            let problem = "Layer3 is not implemented yet: use Layer2, or Localnet";
-            return Err(refused("topology", problem.to_owned()));
-        }
         (other, _) => {
-            let problem = format!("{:?} is neither Layer2 nor Localnet", brief(&other));
+            let problem = format!("{:?} is none of Layer2, Layer3 and Localnet", brief(&other));
             return Err(refused("topology", problem));
         }
     };
@@ -249,13 +249,28 @@ fn spec_of(
     })
 }
 
+/// What a layer 3 network says, as those of other topologies say it.
+fn layer3(own: &UserNetworkLayer3) -> UserNetworkConfig {
+    let subnets = own.subnets.iter().map(|it| match it.host_subnet {
+        Some(prefix) => format!("{}/{prefix}", it.cidr),
+        None => it.cidr.clone(),
+    });
+    UserNetworkConfig {
+        role: own.role.clone(),
+        mtu: own.mtu,
+        subnets: subnets.collect(),
+        join_subnets: own.join_subnets.clone(),
+        ..UserNetworkConfig::default()
+    }
+}
+
 /// Why podwire can't make such a network: the field, and what is wrong with it.
 fn unimplemented(config: &UserNetworkConfig, is_localnet: bool) -> Option<(&'static str, String)> {
     let is_primary = config.role == "Primary";
     match &*config.role {
         "Secondary" => {}
         "Primary" if is_localnet => {
-            let problem = "a Localnet can't be Primary: use Layer2";
+            let problem = "a Localnet can't be Primary: use Layer2 or Layer3";
             return Some(("role", problem.to_owned()));
         }
         "Primary" => {}

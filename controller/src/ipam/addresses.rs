@@ -399,6 +399,11 @@ impl Addresses {
         self.pods.get(pod).map(|claim| &claim.assigned)
     }
 
+    /// The node that a pod's addresses are of.
+    pub fn node_of(&self, pod: &Attachment) -> Option<&Name> {
+        self.pods.get(pod).map(|claim| &claim.node)
+    }
+
     /// Frees a pod's addresses; they rest before another pod gets them. Returns the pod's node, if
     /// it had any.
     pub fn release(&mut self, pod: &Attachment, now: Instant) -> Option<Name> {

@@ -98,6 +98,16 @@ impl Subnets {
         }
     }
 
+    /// Changes of what nodes get subnets; they keep those that they have.
+    pub fn set_networks(&mut self, networks: Vec<ClusterSubnet>) {
+        self.networks = networks;
+    }
+
+    /// The nodes with subnets.
+    pub fn nodes(&self) -> impl Iterator<Item = &str> {
+        self.of.keys().map(String::as_str)
+    }
+
     /// A node's subnets: one of each family.
     pub fn of(&self, node: &str) -> &[IpNet] {
         self.of.get(node).map_or(&[], Vec::as_slice)
@@ -262,6 +272,20 @@ impl Subnets {
 }
 
 impl ClusterSubnet {
+    /// A network, and the prefix length of a node's part of it.
+    ///
+    /// # Errors
+    /// What is wrong with them.
+    pub fn new(net: IpNet, node_prefix: u8) -> Result<Self, &'static str> {
+        if net.trunc() != net {
+            return Err("the address has bits beyond the network's");
+        }
+        if node_prefix < net.prefix_len() || node_prefix > net.max_prefix_len() - SMALLEST {
+            return Err("a node's part does not fit");
+        }
+        Ok(Self { net, node_prefix })
+    }
+
     /// The network of all nodes' subnets.
     pub fn network(&self) -> IpNet {
         self.net
@@ -326,13 +350,7 @@ impl FromStr for ClusterSubnet {
         let node_prefix = node_prefix
             .parse()
             .map_err(|_| refused("the last part is no number"))?;
-        if net.trunc() != net {
-            return Err(refused("the address has bits beyond the network's"));
-        }
-        if node_prefix < net.prefix_len() || node_prefix > net.max_prefix_len() - SMALLEST {
-            return Err(refused("a node's part does not fit"));
-        }
-        Ok(Self { net, node_prefix })
+        Self::new(net, node_prefix).map_err(refused)
     }
 }
 

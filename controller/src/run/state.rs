@@ -189,6 +189,7 @@ impl State {
                 let keys = is.iter().chain(&was).filter_map(|key| Key::parse(key));
                 for key in keys.collect::<Vec<_>>() {
                     self.mark_gateway(&key);
+                    self.mark_part(&key);
                     self.dirty.insert(key);
                 }
             }

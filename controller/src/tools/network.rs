@@ -21,6 +21,7 @@ use crate::cluster::ObjectName;
 use crate::cluster::network::{Definition, Shape, Topology, annotations};
 use crate::cluster::user::Stored;
 use crate::config::Config;
+use crate::ipam::ClusterSubnet;
 use crate::key::{Attachment, Key, Network};
 use crate::run::shared;
 
@@ -32,9 +33,10 @@ const MOST: usize = 5;
 /// What can be said of a network. Of an update: what is not given stays.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct ShapeArgs {
-    /// Subnets of pods' addresses, one of each family at most
-    #[arg(long, value_name = "SUBNET", value_delimiter = ',')]
-    subnets: Vec<IpNet>,
+    /// Subnets of pods' addresses, one of each family at most; of a layer3 network with the prefix
+    /// length of a node's part, such as 10.1.0.0/16/24
+    #[arg(long, value_name = "SUBNET", value_delimiter = ',', value_parser = subnet)]
+    subnets: Vec<String>,
     /// Parts of them from which no pod gets an address
     #[arg(long, value_name = "SUBNET", value_delimiter = ',')]
     exclude: Vec<IpNet>,
@@ -57,7 +59,10 @@ impl ShapeArgs {
             (!nets.is_empty()).then(|| nets.join(",").into())
         };
         let fields = [
-            ("subnets", list(&self.subnets)),
+            (
+                "subnets",
+                (!self.subnets.is_empty()).then(|| self.subnets.join(",").into()),
+            ),
             ("excludeSubnets", list(&self.exclude)),
             ("mtu", self.mtu.map(Value::from)),
             ("vlanID", self.vlan.map(Value::from)),
@@ -71,6 +76,15 @@ impl ShapeArgs {
                 config[field] = value;
             }
         }
+    }
+}
+
+/// The text of a subnet, perhaps with a prefix length of nodes' parts.
+fn subnet(text: &str) -> Result<String, String> {
+    let is_net = text.parse::<IpNet>().is_ok() || text.parse::<ClusterSubnet>().is_ok();
+    match is_net {
+        true => Ok(text.to_owned()),
+        false => Err("expected a network, such as 10.1.0.0/16 or 10.1.0.0/16/24".to_owned()),
     }
 }
 
@@ -536,6 +550,9 @@ fn table(answers: &[Answer]) -> String {
 }
 
 fn subnets(shape: &Shape) -> String {
+    if shape.topology == Topology::Layer3 {
+        return ClusterSubnet::list(&shape.divided()).replace(',', ", ");
+    }
     let nets: Vec<String> = shape.subnets.iter().map(IpNet::to_string).collect();
     nets.join(", ")
 }

@@ -18,7 +18,7 @@ use crate::names;
 /// The switch of all gateway routers. ovn-kubernetes' has this name, too.
 const SWITCH: &str = "join";
 /// The place of the router of all nodes on it.
-const FIRST: u16 = 1;
+pub(super) const FIRST: u16 = 1;
 
 /// How a node's pods leave by its gateway router.
 #[derive(Clone, Copy, Debug)]
@@ -107,12 +107,12 @@ fn joined(router: &str, port: &str, addresses: &[IpNet]) -> Vec<Row> {
     ]
 }
 
-fn networks(addresses: &[IpNet]) -> Value {
+pub(super) fn networks(addresses: &[IpNet]) -> Value {
     Value::set(addresses.iter().map(ToString::to_string))
 }
 
 /// A switch's port that leads to a router's.
-fn to_router(name: &str, port: &str) -> Row {
+pub(super) fn to_router(name: &str, port: &str) -> Row {
     Row::new(Table::LogicalSwitchPort, name)
         .set("type", "router")
         .set("addresses", "router")
@@ -223,7 +223,7 @@ pub(super) fn way_out(place: u16, subnet: &IpNet) -> Option<IpAddr> {
 }
 
 /// The whole of a family's addresses.
-fn all_zero(subnet: &IpNet) -> &'static str {
+pub(super) fn all_zero(subnet: &IpNet) -> &'static str {
     match subnet {
         IpNet::V4(_) => "0.0.0.0/0",
         IpNet::V6(_) => "::/0",

@@ -5,10 +5,10 @@ use podwire_ovs::nb::Table;
 use podwire_ovs::value::Value;
 use serde_json::json;
 
-use super::{Row, port_addresses};
+use super::{ROUTER, Row, port_addresses, switch_config};
 use crate::cluster::Pod;
 use crate::cluster::network::{Shape, Topology};
-use crate::ipam::Assigned;
+use crate::ipam::{Assigned, mac, nth};
 use crate::key::{Attachment, Network};
 use crate::names;
 
@@ -20,19 +20,37 @@ pub const NETWORK: &str = "k8s.ovn.org/network";
 /// The key of `external_ids` of a pod's port with its attachment.
 pub const ATTACHMENT: &str = "k8s.ovn.org/nad";
 
-/// The switch of a network.
-pub fn switch(network: &Network, shape: &Shape) -> String {
+/// The switch of a network on a node; most networks have one for all.
+pub fn switch(network: &Network, shape: &Shape, node: &str) -> String {
     let prefix = names::prefix(network.name());
     match shape.topology {
         Topology::Layer2 => format!("{prefix}ovn_layer2_switch"),
+        Topology::Layer3 => format!("{prefix}{node}"),
         Topology::Localnet => format!("{prefix}ovn_localnet_switch"),
+    }
+}
+
+/// The router of a network that has one.
+pub fn router(network: &Network) -> String {
+    format!("{}{ROUTER}", names::prefix(network.name()))
+}
+
+/// The row that all nodes share, and that says what the network is: its switch, or the router
+/// between nodes' switches.
+pub fn shared_row(network: &Network, shape: &Shape) -> (Table, String) {
+    match shape.topology {
+        Topology::Layer3 => (Table::LogicalRouter, router(network)),
+        Topology::Layer2 | Topology::Localnet => (Table::LogicalSwitch, switch(network, shape, "")),
     }
 }
 
 /// What all nodes share.
 pub fn network(network: &Network, shape: &Shape) -> Vec<Row> {
-    let name = switch(network, shape);
-    let mut row = Row::new(Table::LogicalSwitch, &name);
+    let (table, name) = shared_row(network, shape);
+    let mut row = match table {
+        Table::LogicalRouter => router_row(network, shape),
+        _ => Row::new(table, &name),
+    };
     row.external_ids = ids(network, shape);
     // It is text, numbers and lists.
     let text = json!(shape).to_string();
@@ -52,6 +70,70 @@ pub fn network(network: &Network, shape: &Shape) -> Vec<Row> {
         port.external_ids = ids(network, shape);
         rows.push(port);
     }
+    rows
+}
+
+pub(super) fn router_row(network: &Network, shape: &Shape) -> Row {
+    let mut row = Row::new(Table::LogicalRouter, router(network))
+        .set(
+            "options",
+            Value::map([("always_learn_from_arp_request", "false")]),
+        )
+        .protected();
+    row.external_ids = ids(network, shape);
+    row
+}
+
+/// A switch of a network with its router's port to it, which has these addresses.
+pub(super) fn routed(
+    (network, shape): (&Network, &Shape),
+    switch: &str,
+    addresses: &[IpNet],
+) -> Vec<Row> {
+    let Some(first) = addresses.first() else {
+        return Vec::new();
+    };
+    let to_switch = names::router_port(switch);
+    let networks = addresses.iter().map(ToString::to_string);
+    let mut port = Row::new(Table::LogicalRouterPort, &to_switch)
+        .set("mac", mac(first.addr()).to_string())
+        .set("networks", Value::set(networks))
+        .under(Table::LogicalRouter, &router(network), "ports");
+    port.external_ids = ids(network, shape);
+    let mut peer = Row::new(Table::LogicalSwitchPort, names::switch_port(switch))
+        .set("type", "router")
+        .set("addresses", "router")
+        .set("options", Value::map([("router-port", &*to_switch)]))
+        .under(Table::LogicalSwitch, switch, "ports");
+    peer.external_ids = ids(network, shape);
+    vec![port, peer]
+}
+
+/// A node's part of a layer 3 network: a switch with these subnets, which the network's router
+/// joins with those of other nodes.
+pub fn node(
+    (network, shape): (&Network, &Shape),
+    (node, chassis): (&str, Option<&str>),
+    subnets: &[IpNet],
+) -> Vec<Row> {
+    let name = switch(network, shape, node);
+    let mut row = Row::new(Table::LogicalSwitch, &name)
+        .set("other_config", Value::map(switch_config(subnets, 0)))
+        .protected();
+    row.external_ids = ids(network, shape);
+    let mut rows = vec![row];
+    let routers: Vec<IpNet> = subnets.iter().map(|subnet| nth(*subnet, 1)).collect();
+    rows.extend(routed((network, shape), &name, &routers));
+    let to_switch = names::router_port(&name);
+    // It keeps the datapaths of other nodes out of this node's ovn-controller.
+    rows.extend(chassis.map(|chassis| {
+        let mut row = Row::new(Table::GatewayChassis, format!("{to_switch}-{chassis}"))
+            .set("chassis_name", chassis)
+            .set("priority", 1)
+            .under(Table::LogicalRouterPort, &to_switch, "gateway_chassis");
+        row.external_ids = ids(network, shape);
+        row
+    }));
     rows
 }
 
@@ -110,7 +192,11 @@ pub fn port(
         .set("addresses", &*all)
         .set("port_security", &*all)
         .set("options", options)
-        .under(Table::LogicalSwitch, &switch(network, shape), "ports");
+        .under(
+            Table::LogicalSwitch,
+            &switch(network, shape, &pod.node),
+            "ports",
+        );
     port.external_ids = vec![
         ("namespace", attachment.pod.0.to_string()),
         ("pod", "true".to_owned()),
@@ -141,6 +227,15 @@ pub fn entry(
     }
     if let Some(mtu) = shape.mtu {
         entry["mtu"] = json!(mtu);
+    }
+    if shape.topology == Topology::Layer3 {
+        // To the parts of other nodes.
+        let routes = shape.subnets.iter().filter_map(|subnet| {
+            let is_same = |it: &&IpNet| it.addr().is_ipv4() == subnet.addr().is_ipv4();
+            let own = addresses.iter().find(is_same)?;
+            Some(json!({ "dest": subnet, "nextHop": nth(own.trunc(), 1).addr() }))
+        });
+        entry["routes"] = routes.collect();
     }
     entry
 }

@@ -10,6 +10,7 @@
 //!
 //! Names, priorities and external_ids are those of ovn-kubernetes.
 
+mod boundary;
 mod compile;
 mod index;
 mod isolation;
@@ -37,6 +38,7 @@ use logging::unlogged;
 use matching::Family;
 use members::set_name;
 
+pub use boundary::{boundary, gateway_members, inside, inside_member};
 pub use compile::Compiled;
 pub use index::{Namespaces, Policies, Subject, candidate};
 pub use isolation::{Open, isolated, isolation, open_member, open_sets};

@@ -6,54 +6,38 @@ use std::net::IpAddr;
 
 use podwire_cluster::service::{Service, Slice};
 use podwire_ovs::nb::Table;
-use podwire_ovs::value::Value;
 
 use super::network::switch;
-use super::{ROUTER, Row, network};
-use crate::cluster::network::Shape;
-use crate::ipam::mac;
+use super::{Row, exit, network};
+use crate::cluster::network::{Shape, Topology};
 use crate::key::Network;
-use crate::names;
 
-/// The router of a network: what has its pods' default routes, and leads them to the network's own
-/// services. It leads nowhere else.
+/// The router of a network, what has its pods' default routes, and leads them to the network's own
+/// services, and to the gateways by which they leave ([`exit`]). Between nodes' switches there is
+/// one anyway.
 pub fn router(of: &Network, shape: &Shape) -> Vec<Row> {
-    let Some(first) = shape.routers().next() else {
-        return Vec::new();
-    };
-    let switch = switch(of, shape);
-    let name = format!("{}{ROUTER}", names::prefix(of.name()));
-    let to_switch = names::router_port(&switch);
-    let mut router = Row::new(Table::LogicalRouter, &name)
-        .set(
-            "options",
-            Value::map([("always_learn_from_arp_request", "false")]),
-        )
-        .protected();
-    router.external_ids = network::ids(of, shape);
-    let networks = shape.routers().map(|it| it.to_string());
-    let mut port = Row::new(Table::LogicalRouterPort, &to_switch)
-        .set("mac", mac(first.addr()).to_string())
-        .set("networks", Value::set(networks))
-        .under(Table::LogicalRouter, &name, "ports");
-    port.external_ids = network::ids(of, shape);
-    let mut peer = Row::new(Table::LogicalSwitchPort, names::switch_port(&switch))
-        .set("type", "router")
-        .set("addresses", "router")
-        .set("options", Value::map([("router-port", &*to_switch)]))
-        .under(Table::LogicalSwitch, &switch, "ports");
-    peer.external_ids = network::ids(of, shape);
-    vec![router, port, peer]
+    let mut rows = Vec::new();
+    if shape.topology == Topology::Layer2 {
+        let addresses: Vec<_> = shape.routers().collect();
+        rows.push(network::router_row(of, shape));
+        rows.extend(network::routed(
+            (of, shape),
+            &switch(of, shape, ""),
+            &addresses,
+        ));
+    }
+    rows.extend(exit::shared(of, shape));
+    rows
 }
 
-/// A service of a namespace with a primary network: the load balancers of that network's switch.
+/// A service of a namespace with a primary network: the load balancers of that network's switches.
 /// `own` has the addresses of its pods there, by those that slices name.
 pub fn service<'a>(
     (namespace, name): (&str, &str),
     service: &Service,
     slices: impl Iterator<Item = &'a Slice>,
     own: &BTreeMap<IpAddr, IpAddr>,
-    (of, shape): (&Network, &Shape),
+    switches: &[String],
 ) -> Vec<Row> {
     // Its network has no nodes. What is to come by a node could be another's address there, such as
     // that of another namespace's service or pod.
@@ -79,12 +63,14 @@ pub fn service<'a>(
     let translated: Vec<Slice> = translated.collect();
     let none = podwire_cluster::claims::Refused::new();
     let mut rows = super::service(namespace, name, &service, translated.iter(), &[], &none);
-    let switch = switch(of, shape);
     for row in &mut rows {
         row.parents = Vec::new();
-        *row = row
-            .clone()
-            .under(Table::LogicalSwitch, &switch, "load_balancer");
+        for switch in switches {
+            *row = row
+                .clone()
+                .under(Table::LogicalSwitch, switch, "load_balancer");
+        }
     }
+    rows.retain(|row| !row.parents.is_empty());
     rows
 }

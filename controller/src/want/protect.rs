@@ -4,6 +4,7 @@ use podwire_ovs::nb::Table;
 use podwire_ovs::value::Value;
 
 use super::{Column, Row};
+use crate::cluster::Name;
 
 /// The row with the meters of the nodes' switches and of the router.
 pub const COPP: &str = "podwire";
@@ -46,7 +47,7 @@ pub(super) fn row() -> Row {
 impl Row {
     /// A switch or router with these limits.
     pub(super) fn protected(mut self) -> Self {
-        let limits = Column::Reference(Table::Copp, COPP);
+        let limits = Column::Reference(Table::Copp, Name::new_static(COPP));
         self.columns.push(("copp", limits));
         self
     }

@@ -15,7 +15,7 @@ use crate::user_networks::{OF_NAMESPACE, is_made, of_namespace};
 const KIND: &str = "MultiNetworkPolicy";
 
 /// One for these definitions.
-fn policy(name: &str, of: &str, spec: &Value) -> Value {
+pub(crate) fn policy(name: &str, of: &str, spec: &Value) -> Value {
     json!({
         "apiVersion": "k8s.cni.cncf.io/v1beta1", "kind": KIND,
         "metadata": {

@@ -164,12 +164,66 @@ async fn networks_are_made_shown_changed_and_removed_with_their_refusals() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_layer_3_network_is_made_shown_and_changed_by_the_parts_that_nodes_get() {
+    let (central, server, controller) = populated().await;
+    let run = |line: &str| network(&central, &server, line);
+    let made = "create shop/blue --topology layer3 --subnets 10.1.0.0/16/24,fd01::/48";
+    let (code, text) = run(made);
+    assert_eq!(code, Some(0), "{text}");
+    await_row(
+        &central,
+        "Logical_Router",
+        "shop.blue_ovn_cluster_router",
+        true,
+    );
+    let mut pod = pod_of("node-b", "asking");
+    pod["metadata"]["annotations"][ASKED] = "shop/blue".into();
+    server.apply(pod);
+    let port = "shop.blue_default_asking";
+    await_row(&central, "Logical_Switch_Port", port, true);
+    let (code, text) = run("get shop-blue");
+    let of_pod = format!("Logical_Switch_Port {port} on shop.blue_node-b: ");
+    let lines = [
+        "topology    layer3\n",
+        "subnets     10.1.0.0/16/24, fd01::/48/64\n",
+        &of_pod,
+    ];
+    for line in lines {
+        assert!(code == Some(0) && text.contains(line), "{line} in {text}");
+    }
+    let (_, listed) = run("list -o json");
+    let listed: Value = serde_json::from_str(&listed).unwrap();
+    assert_valid("controllerNetworks", &listed);
+    let (code, text) = run("update shop/blue --subnets 10.1.0.0/16/25,fd01::/48");
+    let why = "subnets of network shop-blue can't change while pods are on it: default/asking";
+    assert!(code == Some(1) && text.contains(why), "{text}");
+    for (line, why) in [
+        (
+            "create shop/bad --topology layer3",
+            "subnets of its spec.config: it is missing",
+        ),
+        (
+            "create shop/bad --subnets 10.1.0.0/16/24",
+            "subnets of its spec.config: \"10.1.0.0/16/24\" is no network",
+        ),
+        (
+            "create shop/bad --topology layer3 --subnets 10.1.0.0/16/16/24",
+            "expected a network, such as",
+        ),
+    ] {
+        let (code, text) = run(line);
+        assert!(code == Some(2) && text.contains(why), "{line}: {text}");
+    }
+    controller.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_user_s_network_is_shown_with_its_object_and_changed_by_that_alone() {
     let (central, server, controller) = populated().await;
     server.apply(namespace("shop", "a"));
     server.apply(of_namespace("blue", &layer2("10.1.0.0/24")));
     server.apply(of_team("red", "a", &layer2("10.2.0.0/24")));
-    server.apply(of_namespace("odd", &json!({ "topology": "Layer3" })));
+    server.apply(of_namespace("odd", &json!({ "topology": "Layer4" })));
     is_made(&server, (OF_NAMESPACE, "shop", "blue"));
     is_made(&server, (OF_CLUSTER, "", "red"));
     let run = |line: &str| network(&central, &server, line);
@@ -188,7 +242,10 @@ async fn a_user_s_network_is_shown_with_its_object_and_changed_by_that_alone() {
     );
     assert_eq!(all[2]["network"], "of UserDefinedNetwork shop/odd");
     let problem = all[2]["definitions"][0]["problem"].as_str().unwrap();
-    assert!(problem.starts_with("spec.topology: Layer3"), "{problem}");
+    assert!(
+        problem.starts_with("spec.topology: \"Layer4\""),
+        "{problem}"
+    );
     for line in ["update shop/blue --mtu 1300", "delete shop/red"] {
         let (code, text) = run(line);
         let is_named = text.contains("is made for ") && text.contains("change or delete that");
@@ -211,6 +268,9 @@ async fn without_a_cluster_the_rows_themselves_are_made_shown_changed_and_remove
         alone(create),
         (Some(0), "created network blue\n".to_owned())
     );
+    let (code, text) = alone("create bad --topology layer3 --subnets 10.9.0.0/16");
+    let why = "topology: the nodes of a layer3 network are those of a cluster";
+    assert!(code == Some(2) && text.contains(why), "{text}");
     let switch = "blue_ovn_layer2_switch";
     let config = column(&central, "Logical_Switch", switch, "other_config");
     let expected = json!({

@@ -39,7 +39,7 @@ fn asking(node: &str, name: &str, networks: impl ToString) -> Value {
 }
 
 /// Waits for a pod's entry, and gives it.
-fn await_entry(server: &ApiServer, name: &str, entry: &str) -> Value {
+pub(crate) fn await_entry(server: &ApiServer, name: &str, entry: &str) -> Value {
     let of = |pod: &Value| annotation(pod, NETWORKS).map(|it| it[entry].clone());
     let is_there = |pod: &Value| of(pod).is_some_and(|it| !it.is_null());
     of(&server.await_object(("Pod", "default", name), is_there)).unwrap()
@@ -393,7 +393,7 @@ async fn what_becomes_of_a_topology_that_is_not_known_leaves_no_row_and_takes_no
         &server,
         of,
         "red",
-        "topology of its spec.config: \"evpn\" is neither",
+        "topology of its spec.config: \"evpn\" is none of",
     );
     await_event(
         &server,

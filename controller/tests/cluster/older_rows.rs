@@ -194,7 +194,10 @@ fn rename_lock(central: &Central) {
     let rows = |table: &str| northbound.rows(table).unwrap();
     let is_lock = |name: &str| name.starts_with("udn_");
     let groups = rows("Port_Group");
-    let name = groups.iter().filter_map(|row| row["name"].as_str());
+    let locking = groups
+        .iter()
+        .filter(|row| row["external_ids"]["k8s.ovn.org/owner-type"] == "PrimaryNetwork");
+    let name = locking.filter_map(|row| row["name"].as_str());
     let name = name.filter(|it| is_lock(it)).collect::<Vec<_>>();
     let [name] = name[..] else {
         panic!("{name:?}");

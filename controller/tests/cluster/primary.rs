@@ -5,7 +5,7 @@ use std::thread;
 
 use podwire_tests::apiserver::{ApiServer, endpoints, pod, pod_on, service};
 use podwire_tests::ovn::Central;
-use podwire_tests::{Pod, links, traffic};
+use podwire_tests::{Place, Pod, links, traffic};
 use serde_json::{Value, json};
 
 use crate::fixture::{Running, annotation, await_network, await_row, column, populate};
@@ -61,16 +61,16 @@ fn wired<'a>(
 }
 
 /// From, to, and where that listens, perhaps by another address.
-type Pair<'a> = (&'a Pod<'a>, &'a Pod<'a>, SocketAddr, Option<SocketAddr>);
+type Pair<'a> = (&'a Pod<'a>, &'a Place, SocketAddr, Option<SocketAddr>);
 
 /// Each takes the whole time that a connection may take.
 #[track_caller]
-fn none_talk(pairs: &[Pair<'_>]) {
+pub(crate) fn none_talk(pairs: &[Pair<'_>]) {
     thread::scope(|scope| {
         for &(from, to, at, by) in pairs {
             scope.spawn(move || {
-                let echoed = traffic::tcp_echo_by(from.place(), to.place(), at, by, 16);
-                assert!(echoed.is_err(), "{} to {}", from.name, to.name);
+                let echoed = traffic::tcp_echo_by(from.place(), to, at, by, 16);
+                assert!(echoed.is_err(), "{} to {at}", from.name);
             });
         }
     });
@@ -130,12 +130,12 @@ async fn pods_of_a_primary_network_reach_each_other_their_services_and_dns_and_n
     // Each on a port of its own, for they listen at the same time.
     let on = |address, port| SocketAddr::new(address, port);
     none_talk(&[
-        (&three, &two, on(of_two, 9001), None),
-        (&one, &plain, on(of_plain, 9002), None),
-        (&plain, &one, on(default_of_one, 9003), None),
-        (&plain, &two, on(default_of_two, 9004), None),
-        (&three, &one, on(default_of_one, 9005), None),
-        (&one, &dns, on(of_dns, 9006), None),
+        (&three, two.place(), on(of_two, 9001), None),
+        (&one, plain.place(), on(of_plain, 9002), None),
+        (&plain, one.place(), on(default_of_one, 9003), None),
+        (&plain, two.place(), on(default_of_two, 9004), None),
+        (&three, one.place(), on(default_of_one, 9005), None),
+        (&one, dns.place(), on(of_dns, 9006), None),
     ]);
     // The node, which probes its pods, reaches them; and they reach the cluster's DNS.
     let node = &network.nodes[0];
@@ -177,7 +177,7 @@ async fn pods_of_a_primary_network_reach_each_other_their_services_and_dns_and_n
     let at = SocketAddr::new(of_two, 8080);
     traffic::tcp_echo_by(one.place(), two.place(), at, by, 1 << 16).unwrap();
     for pod in [&three, &plain] {
-        none_talk(&[(pod, &two, at, by)]);
+        none_talk(&[(pod, two.place(), at, by)]);
     }
     // A successor has nothing to do.
     controller.idle().await;

@@ -260,7 +260,7 @@ async fn what_podwire_can_t_make_and_what_others_made_is_said_and_left_alone() {
         ),
         (
             (OF_CLUSTER, "", "routed"),
-            "spec.network.topology: Layer3 is not implemented",
+            "spec.network.layer3: the topology Layer3 needs it",
         ),
         ((OF_NAMESPACE, "shop", "odd"), "spec: invalid type"),
     ] {

@@ -4,6 +4,7 @@
 mod announced;
 mod local;
 mod path_mtu;
+mod primary;
 
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};

@@ -48,6 +48,28 @@ fn what_a_network_is_comes_from_its_configuration() {
 }
 
 #[test]
+fn a_layer_3_network_is_divided_among_nodes_as_it_says_or_as_usual() {
+    let network = |subnets: &str| {
+        let more = json!({ "topology": "layer3", "subnets": subnets });
+        definition(config(more)).unwrap().network.unwrap().1
+    };
+    let shape = network("fd00:1::/48, 10.1.0.0/16/23");
+    let parts: Vec<_> = shape.divided().iter().map(ToString::to_string).collect();
+    assert_eq!(parts, ["10.1.0.0/16/23", "fd00:1::/48/64"]);
+    let text = serde_json::to_string(&shape).unwrap();
+    assert_eq!(serde_json::from_str::<Shape>(&text).unwrap(), shape);
+    assert_eq!(super::shape(&shape.config()).unwrap(), shape);
+    // Another size of parts is another network; one more family is not.
+    assert_eq!(
+        shape.fixed(&network("fd00:1::/48,10.1.0.0/16/24")),
+        ["subnets"]
+    );
+    let v4 = network("10.1.0.0/16/23");
+    assert!(v4.fixed(&shape).is_empty());
+    assert_eq!(v4.differing(&shape), ["subnets"]);
+}
+
+#[test]
 fn definitions_of_other_plugins_and_of_the_default_network_are_none() {
     for other in [json!({ "type": "macvlan" }), json!({ "topology": null })] {
         assert_eq!(definition(config(other)), None);
@@ -70,10 +92,38 @@ fn a_mistake_is_named_by_its_field() {
             "netAttachDefName",
             "\"ns/blue\"",
         ),
+        (json!({ "topology": "layer4" }), "topology", "is none of"),
         (
             json!({ "topology": "layer3" }),
-            "topology",
-            "not implemented",
+            "subnets",
+            "nodes need parts of it",
+        ),
+        (
+            json!({ "topology": "layer3", "subnets": "10.1.0.0/16/30" }),
+            "subnets",
+            "no room for nodes' parts",
+        ),
+        (
+            json!({ "topology": "layer3", "subnets": "10.1.0.0/25" }),
+            "subnets",
+            "no room for nodes' parts",
+        ),
+        (
+            json!({ "topology": "layer3", "subnets": "10.1.0.1/16/24" }),
+            "subnets",
+            "10.1.0.0/16 is one",
+        ),
+        (
+            json!({ "topology": "layer2", "subnets": "10.1.0.0/16/24" }),
+            "subnets",
+            "is no network",
+        ),
+        (
+            json!({
+                "topology": "layer3", "subnets": "10.1.0.0/16", "excludeSubnets": "10.1.0.0/24",
+            }),
+            "excludeSubnets",
+            "leave it out",
         ),
         (json!({ "topology": 2 }), "topology", "is no text"),
         (

@@ -81,6 +81,28 @@ fn a_user_s_network_is_a_definition_s_configuration() {
     assert!(selector.matches(&team("a")) && !selector.matches(&team("b")));
 }
 
+fn layer3(more: Value) -> Value {
+    let mut own = json!({ "role": "Secondary", "subnets": [{ "cidr": "10.1.0.0/16" }] });
+    own.as_object_mut()
+        .unwrap()
+        .extend(more.as_object().unwrap().clone());
+    json!({ "topology": "Layer3", "layer3": own })
+}
+
+#[test]
+fn a_layer_3_network_says_which_parts_nodes_get() {
+    let subnets = json!([{ "cidr": "10.1.0.0/16", "hostSubnet": 23 }, { "cidr": "fd01::/48" }]);
+    let network = layer3(json!({ "subnets": subnets, "mtu": 1300 }));
+    let spec = of_namespace(network).spec.unwrap();
+    let config = spec.config(&id());
+    assert_eq!(config["topology"], "layer3");
+    assert_eq!(config["subnets"], "10.1.0.0/16/23,fd01::/48");
+    assert_eq!(
+        (&config["role"], &config["mtu"]),
+        (&json!("secondary"), &json!(1300))
+    );
+}
+
 #[test]
 fn a_mistake_is_named_by_the_field_of_the_user_s_object() {
     let physical = |mut more: Value| {
@@ -89,14 +111,20 @@ fn a_mistake_is_named_by_the_field_of_the_user_s_object() {
     };
     for (network, field, part) in [
         (
-            json!({ "topology": "Layer3" }),
-            "topology",
-            "not implemented yet",
-        ),
-        (
             json!({ "topology": "ring" }),
             "topology",
-            "\"ring\" is neither",
+            "\"ring\" is none of",
+        ),
+        (json!({ "topology": "Layer3" }), "layer3", "needs it"),
+        (
+            layer3(json!({ "subnets": [{ "cidr": "10.1.0.0/24", "hostSubnet": 16 }] })),
+            "layer3.subnets",
+            "no room for nodes' parts",
+        ),
+        (
+            layer3(json!({ "joinSubnets": ["100.65.0.0/16"] })),
+            "layer3.joinSubnets",
+            "only a primary network",
         ),
         (json!({ "topology": "Layer2" }), "layer2", "needs it"),
         (

@@ -69,7 +69,7 @@ pub(crate) fn check(rules: &Rules, db: &Db) -> Result<(), Contradiction> {
 
 /// The options of a pod's logical port with the pod's uid, and its node.
 pub(super) const UID: &str = "iface-id-ver";
-const NODE: &str = "requested-chassis";
+pub(super) const NODE: &str = "requested-chassis";
 
 impl State {
     /// Learns the holders of subnets and addresses from objects and rows, and marks everything.
@@ -83,6 +83,7 @@ impl State {
             check(&self.rules, db)?;
             self.learn_tiers(db);
             self.hold_subnets(db);
+            self.hold_exits(db, now);
             self.hold_addresses(db, now);
             self.hold_networks(db, now);
             self.hold_joins(db);
@@ -332,6 +333,16 @@ pub(super) fn addresses_in(port: &Found<'_>) -> RecordedAddresses {
         }
     }
     recorded
+}
+
+/// What a router's port has.
+pub(super) fn addresses_of_port(port: &Found<'_>) -> RecordedAddresses {
+    let networks = texts(port, "networks").filter_map(|it| it.parse().ok());
+    RecordedAddresses {
+        addresses: networks.collect(),
+        mac: port.str("mac").and_then(|it| it.parse().ok()),
+        ..RecordedAddresses::default()
+    }
 }
 
 pub(super) fn texts<'a>(row: &Found<'a>, column: &str) -> impl Iterator<Item = &'a str> {

@@ -12,6 +12,7 @@ use crate::cluster::Node;
 use crate::diff::Plan;
 use crate::key::{Key, Network, Of};
 use crate::names::{JOIN_PORT, join_port};
+use crate::want::network::NETWORK;
 use crate::want::{self, WayOut};
 
 impl State {
@@ -25,7 +26,7 @@ impl State {
     }
 
     /// A network of each family that nodes have subnets of.
-    fn families(&self) -> Vec<IpNet> {
+    pub(super) fn families(&self) -> Vec<IpNet> {
         let nodes = self.cluster.nodes.keys();
         let used = nodes.flat_map(|name| self.spaces.default.subnets.of(name));
         let mut all = self.pods_networks();
@@ -123,7 +124,9 @@ impl State {
             };
             let own = super::key_of(&row).and_then(|key| Key::parse(&key));
             let is_own = own.is_some_and(|key| key == Key::gateway(node.into()));
-            if is_own || self.rules.adopt {
+            // Gateways of other networks have such ports, too: ours, and ovn-kubernetes'.
+            let is_default = row.map("external_ids").str(NETWORK).is_none();
+            if is_own || (self.rules.adopt && is_default) {
                 for net in texts(&row, "networks").filter_map(|text| text.parse().ok()) {
                     self.joins.hold(node, net);
                 }

@@ -18,7 +18,7 @@ use crate::key::{Key, Network, Of};
 use crate::members::Group;
 use crate::names::pod_port;
 use crate::want::Row;
-use crate::want::policy::{Subject, candidate, isolated_group};
+use crate::want::policy::{Subject, candidate, isolated, isolated_group};
 
 /// When to look again for a group that is on its way.
 const COMING: Duration = Duration::from_secs(1);
@@ -80,7 +80,7 @@ impl State {
                 // then.
                 if key.of == Of::Cluster
                     && key.network != Network::DEFAULT
-                    && row.table == Table::PortGroup
+                    && group == isolated(&key.network, "").group
                 {
                     for pod in self.networks.holders(&key.network) {
                         plan.join(&group, &pod_port(pod).into());

@@ -79,6 +79,8 @@ impl State {
             return;
         }
         set(&mut self.cluster.nodes, name.clone(), node);
+        self.mark_exits_on(&name);
+        self.mark_parts_on(&name);
         if self.rules.has_gateways {
             self.dirty.insert(Key::gateway(name));
         }

@@ -3,6 +3,8 @@
 //! its network, changes nothing for them.
 
 mod attachments;
+mod exits;
+mod parts;
 mod policies;
 mod primary;
 
@@ -19,16 +21,16 @@ use self::attachments::{attachment_of, written};
 use self::policies::Scope;
 pub(super) use self::policies::{Scopes, everywhere};
 use super::State;
-use super::begin::{UID, addresses_in, by_age, ports};
+use super::begin::{NODE, UID, addresses_in, by_age, ports};
 use super::wanted::{Effects, Wanted};
-use crate::cluster::network::{Definition, Role, Shape};
+use crate::cluster::network::{Definition, Role, Shape, Topology};
 use crate::cluster::user::Stored;
 use crate::cluster::{Name, ObjectName, Pod};
 use crate::diff::Plan;
 use crate::ipam::{FormerAddresses, JOIN, Layout, Request, Space};
 use crate::key::{Attachment, Key, Network, Of};
 use crate::names::prefix;
-use crate::want::policy::isolation;
+use crate::want::policy::{boundary, isolation};
 use crate::want::{self, network as rows};
 
 /// So many pods are named.
@@ -42,6 +44,10 @@ pub(crate) struct Networks {
     refused: BTreeMap<ObjectName, String>,
     /// The network of each attachment with addresses.
     held: BTreeMap<ObjectName, BTreeMap<Name, Network>>,
+    /// The pods on each primary network, by their nodes.
+    exits: BTreeMap<Network, BTreeMap<Name, BTreeSet<ObjectName>>>,
+    /// Networks that are gone, or have no parts any more: nodes' annotations may have entries.
+    former: BTreeSet<Network>,
     /// The pods that ask for a definition.
     asking: BTreeMap<ObjectName, BTreeSet<ObjectName>>,
 }
@@ -75,8 +81,8 @@ impl Networks {
 
 /// The networks that rows know.
 pub(crate) fn in_rows(db: &Db) -> Vec<(Network, Shape)> {
-    let switches = db.rows(Table::LogicalSwitch.name());
-    let known = switches.filter_map(|row| {
+    let rows = [Table::LogicalSwitch, Table::LogicalRouter].map(|it| db.rows(it.name()));
+    let known = rows.into_iter().flatten().filter_map(|row| {
         let key = super::key_of(&row).and_then(|key| Key::parse(&key));
         let key = key.filter(|key| key.of == Of::Cluster && key.network != Network::DEFAULT);
         let shape = row.map("external_ids").str(rows::SHAPE)?;
@@ -169,12 +175,16 @@ impl State {
             .map(shared)
             .collect();
         self.dirty.extend(keys);
+        let all: Vec<Network> = self.networks.exits.keys().cloned().collect();
+        for network in all {
+            self.mark_exits_of(&network);
+        }
     }
 
     /// Learns networks and attachments from the rows.
     pub(super) fn hold_networks(&mut self, db: &Db, now: std::time::Instant) {
         for (network, shape) in in_rows(db) {
-            self.open(network, shape);
+            self.open(network, shape, db);
         }
         if self.networks.live.is_empty() {
             return;
@@ -193,12 +203,13 @@ impl State {
                 else {
                     continue;
                 };
-                let of_row: Name = row.map("options").str(UID).unwrap_or_default().into();
+                let option = |name| Name::from(row.map("options").str(name).unwrap_or_default());
+                let of_row = (&option(UID), &option(NODE));
                 let former = FormerAddresses {
                     recorded: addresses_in(&row),
                     is_certain: true,
                 };
-                self.claim(&attachment, &network, &of_row, &[former], now);
+                self.claim(&attachment, &network, of_row, &[former], now);
             }
         }
         for row in db.rows(Table::LogicalSwitchPort.name()) {
@@ -208,8 +219,10 @@ impl State {
             };
             if let Some((attachment, network)) = attachment_of(&id, &row)
                 && let Some(space) = self.spaces.others.get_mut(&network)
+                && let Some(shape) = self.networks.live.get(&network)
             {
-                let part = network.name();
+                let node = row.map("options").str(NODE).unwrap_or_default().into();
+                let part = shape.part(&network, &node);
                 space
                     .addresses
                     .rest(&attachment, part, &addresses_in(&row), now);
@@ -222,14 +235,17 @@ impl State {
         &mut self,
         attachment: &Attachment,
         network: &Network,
-        uid: &Name,
+        (uid, node): (&Name, &Name),
         former: &[FormerAddresses],
         now: std::time::Instant,
     ) {
         let Some(space) = self.spaces.others.get_mut(network) else {
             return;
         };
-        let whose = (uid, network.name());
+        let Some(shape) = self.networks.live.get(network) else {
+            return;
+        };
+        let whose = (uid, shape.part(network, node));
         let request = || Ok(Request::default());
         let claimed = space
             .addresses
@@ -246,15 +262,19 @@ impl State {
             .entry(attachment.pod.clone())
             .or_default();
         held.insert(attachment.entry.clone(), network.clone());
+        self.enter(&attachment.pod, network);
     }
 
     /// Lets a network exist with this shape. Its addresses are those that pods have by their
     /// annotations, if it did not exist.
-    fn open(&mut self, network: Network, shape: Shape) {
+    fn open(&mut self, network: Network, shape: Shape, db: &Db) {
         let mut excluded = shape.exclude_subnets.clone();
         excluded.extend(shape.routers().map(|it| IpNet::from(it.addr())));
         self.scopes_changed = true;
-        let layout = Layout::Shared { excluded };
+        let layout = match shape.topology {
+            Topology::Layer3 => Layout::Nodes,
+            Topology::Layer2 | Topology::Localnet => Layout::Shared { excluded },
+        };
         let is_new = !self.spaces.others.contains_key(&network);
         let space = self
             .spaces
@@ -262,11 +282,15 @@ impl State {
             .entry(network.clone())
             .or_insert_with(|| Space::new(Vec::new(), layout.clone(), self.rules.rest));
         space.addresses.set_layout(layout);
-        space.addresses.set_node(network.name(), &shape.subnets);
+        space.subnets.set_networks(shape.divided());
+        if shape.topology != Topology::Layer3 {
+            space.addresses.set_node(network.name(), &shape.subnets);
+        }
         self.networks.live.insert(network.clone(), shape);
         if !is_new {
             return;
         }
+        self.hold_parts(&network, db);
         let definitions = self.cluster.definitions.iter();
         let own =
             definitions.filter(|(_, it)| matches!(&it.network, Ok((of, _)) if *of == network));
@@ -295,16 +319,18 @@ impl State {
                     pod: id.clone(),
                     entry: selection.entry.clone(),
                 };
-                claims.extend(former.map(|it| (attachment, pod.uid.clone(), it)));
+                let whose = (pod.uid.clone(), pod.node.clone());
+                claims.extend(former.map(|it| (attachment, whose, it)));
             }
         }
-        for (attachment, uid, former) in claims {
+        for (attachment, (uid, node), former) in claims {
             if let Some(space) = self.spaces.others.get(&network)
+                && let Some(shape) = self.networks.live.get(&network)
                 && space
                     .addresses
-                    .is_free(network.name(), std::slice::from_ref(&former))
+                    .is_free(shape.part(&network, &node), std::slice::from_ref(&former))
             {
-                self.claim(&attachment, &network, &uid, &[former], now);
+                self.claim(&attachment, &network, (&uid, &node), &[former], now);
             }
         }
     }
@@ -377,6 +403,9 @@ impl State {
             self.dirty.insert(shared(network));
         }
         let is_changed = shape != present;
+        if is_changed {
+            self.mark_exits_of(network);
+        }
         match &shape {
             Some(shape) => {
                 // With nobody on it, it is another network.
@@ -387,7 +416,7 @@ impl State {
                     self.spaces.others.remove(network);
                 }
                 if is_changed {
-                    self.open(network.clone(), shape.clone());
+                    self.open(network.clone(), shape.clone(), plan.db());
                 }
             }
             None => {
@@ -401,6 +430,7 @@ impl State {
             }
         }
         if is_changed {
+            self.mark_parts_of(network, present.as_ref());
             for (_, id, _) in &definitions {
                 self.mark_asking(id);
                 self.mark_owners(id);
@@ -416,7 +446,9 @@ impl State {
         if shape.role == Role::Primary {
             all.extend(want::primary::router(network, shape));
             let open = self.open_ports();
-            all.extend(isolation(network, &open, self.policies.has_tiers()));
+            let has_tiers = self.policies.has_tiers();
+            all.extend(isolation(network, &open, has_tiers));
+            all.extend(boundary(network, has_tiers));
         }
         all
     }
@@ -449,9 +481,9 @@ impl State {
         if let Some(problem) = self.unreachable(shape) {
             return Some(problem);
         }
-        let name = rows::switch(network, shape);
+        let (table, name) = rows::shared_row(network, shape);
         let key = shared(network);
-        let free = plan.may_have(&key, Table::LogicalSwitch, &name);
+        let free = plan.may_have(&key, table, &name);
         free.err().map(|error| error.to_string())
     }
 

@@ -104,6 +104,8 @@ impl State {
                 Ok(self.policy_rows(key).into())
             }
             Of::Cluster if !is_default => Ok(self.wanted_of_network(&key.network, plan)),
+            Of::Node if !is_default => self.wanted_of_part(&key.name, &key.network),
+            Of::Gateway if !is_default => self.wanted_of_exit(&key.name, &key.network, plan),
             _ if !is_default => Ok(Wanted::default()),
             Of::MultiPolicy => {
                 self.check_multi(&key.id(), effects);
@@ -114,7 +116,12 @@ impl State {
                 if self.policies.has_tiers() {
                     rows.extend(want::policy::tiered_door());
                 }
-                Ok(rows.into())
+                let mut members = BTreeSet::new();
+                if self.has_primaries() {
+                    rows.extend(want::policy::inside());
+                    members = self.inside();
+                }
+                Ok(Wanted { rows, members })
             }
             Of::Join => Ok(self.wanted_of_join()),
             Of::Gateway => self.wanted_of_gateway(&key.name, effects),
@@ -146,10 +153,11 @@ impl State {
                     .map(|it| self.open_rows(&id, it))
                     .unwrap_or_default();
                 rows.extend(open.rows);
-                Ok(Wanted {
-                    rows,
-                    members: open.members,
-                })
+                let mut members = open.members;
+                let inside = service.filter(|_| self.has_primaries());
+                let inside = inside.into_iter().flat_map(|it| &it.cluster_ips);
+                members.extend(inside.map(|it| want::policy::inside_member((*it).into())));
+                Ok(Wanted { rows, members })
             }
         }
     }
@@ -178,15 +186,14 @@ impl State {
         }
         self.subnets_of_node(name, &node, effects)?;
         let subnets = self.spaces.default.subnets.of(name).to_vec();
-        if subnets_before(&node) != subnets {
-            let others = node.subnets.as_deref().map(|it| networks::read(it).1);
+        let others = node.subnets.as_deref().map(|it| networks::read(it).1);
+        let others = others.unwrap_or_default();
+        let parts = self.parts_of(name);
+        let parts = parts.iter().map(|(network, it)| (&**network, it.as_ref()));
+        let wanted = others.changed(parts);
+        if subnets_before(&node) != subnets || wanted != others {
             let version = self.version(&Key::node(name.into()), node.version);
-            annotate(
-                (&node.uid, version),
-                &others.unwrap_or_default(),
-                &subnets,
-                effects,
-            );
+            annotate((&node.uid, version), &wanted, &subnets, effects);
         } else if !node.network_available {
             effects.writes.push(Write::NetworkAvailable);
         }
@@ -202,6 +209,8 @@ impl State {
         if self.spaces.default.addresses.set_node(name, &subnets) {
             self.mark_pods_of(name);
             self.mark_gateway_of(name);
+            self.mark_exits_on(name);
+            self.dirty.insert(Key::only(Of::Cluster));
         }
         Ok(rows)
     }
@@ -523,8 +532,8 @@ impl State {
         {
             let own = self.primary_addresses(namespace, network);
             let slices = slices.iter().copied();
-            let of = (network, shape);
-            return want::primary::service((namespace, name), service, slices, &own, of);
+            let switches = self.switches(network, shape, plan);
+            return want::primary::service((namespace, name), service, slices, &own, &switches);
         }
         let none = Refused::new();
         let refused = self.refused.get(id).unwrap_or(&none);

@@ -272,7 +272,7 @@ fn packet_on(
             .pods
             .get_key_value(&(namespace.clone(), name.clone())),
     };
-    let peer = peer.and_then(|(id, pod)| state.place_on(id, pod, network));
+    let peer = peer.and_then(|(id, pod)| Some((pod, state.place_on(id, pod, network)?.1)));
     let first = peer.as_ref().and_then(|(_, it)| it.ips().first().copied());
     let to = match target {
         Target::Address(address) => *address,
@@ -286,14 +286,18 @@ fn packet_on(
         .ips()
         .into_iter()
         .find(|it| it.is_ipv4() == to.is_ipv4());
-    let router = shape.and_then(|it| it.routers().next());
+    let shared = shape.and_then(|it| it.routers().next());
+    let of_node = state.part_routers(network, &pod.node);
+    let router = shared.or(of_node.first().copied());
     // A neighbour is reached at its own MAC address, everything else at the router's.
-    let destination = peer
+    let is_neighbour = |other: &Pod| of_node.is_empty() || other.node == pod.node;
+    let neighbour = peer.as_ref().filter(|(other, _)| is_neighbour(other));
+    let destination = neighbour
         .map(|(_, it)| it.mac)
         .or(router.map(|it| mac(it.addr())));
     let (shape, destination) = shape.zip(destination).ok_or_else(|| unknown("the pod"))?;
     Ok(Packet {
-        switch: switch(network, shape),
+        switch: switch(network, shape, &pod.node),
         port: name.to_string(),
         macs: (own.mac, destination),
         from: from.ok_or_else(|| unknown("the pod"))?,

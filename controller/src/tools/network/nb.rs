@@ -7,7 +7,7 @@ use std::time::Duration;
 use podwire_daemon::output::Format;
 use podwire_ovs::client::Client as Ovsdb;
 use podwire_ovs::nb::{EPOCH, KEY, Table};
-use podwire_ovs::replica::Db;
+use podwire_ovs::replica::{Db, Row as Found};
 use podwire_ovs::transact::{Condition, TransactError, Transaction};
 use podwire_ovs::value::{Atom, Value as Column};
 use serde_json::json;
@@ -69,6 +69,11 @@ pub async fn create(
     let mut wanted = json!({ "topology": topology.word() });
     args.put(&mut wanted);
     let asked = shape(&wanted).map_err(mistaken)?;
+    if asked.topology == Topology::Layer3 {
+        let what = "topology: the nodes of a layer3 network are those of a cluster: make a \
+                    definition, without --nb";
+        return Err(ToolError::Mistake(what.to_owned()));
+    }
     let all = ovsdb.read(in_rows);
     if let Some((_, known)) = all.iter().find(|(it, _)| *it == network) {
         let fields = known.differing(&asked);
@@ -162,11 +167,18 @@ fn ports(db: &Db, network: &Network, shape: &Shape) -> Vec<String> {
         .nb_of_object(Table::LogicalSwitchPort, own)
         .map(|row| row.uuid())
         .collect();
-    let name = rows::switch(network, shape);
-    let switches = db.nb_named(Table::LogicalSwitch, &name);
+    let name = rows::switch(network, shape, "");
+    let is_its = |row: &Found<'_>| {
+        let of = row.map("external_ids").str(rows::NETWORK);
+        shape.topology == Topology::Layer3 && of == Some(network.name())
+    };
+    let divided = db.rows(Table::LogicalSwitch.name()).filter(is_its);
+    let switches = db.nb_named(Table::LogicalSwitch, &name).chain(divided);
     let ports = switches.flat_map(|switch| switch.references("ports").collect::<Vec<_>>());
     let ports = ports.filter(|uuid| !own.contains(uuid));
     let rows = ports.filter_map(|uuid| db.row(Table::LogicalSwitchPort.name(), uuid));
+    // Those of nodes' parts are no port of somebody.
+    let rows = rows.filter(|row| row.str("type") != Some("router"));
     let mut shown: Vec<String> = rows
         .map(|row| {
             let name = row.str("name").unwrap_or_default();
@@ -206,7 +218,7 @@ async fn write(
         let table = Table::LogicalSwitch.name();
         match known {
             Some(known) => {
-                for switch in db.nb_named(Table::LogicalSwitch, &rows::switch(network, known)) {
+                for switch in db.nb_named(Table::LogicalSwitch, &rows::switch(network, known, "")) {
                     let ports = switch.column("ports").cloned();
                     let same = ports.map(|ports| Condition::equal("ports", ports));
                     let all = [Condition::uuid(switch.uuid())].into_iter().chain(same);

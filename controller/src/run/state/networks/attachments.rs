@@ -12,7 +12,7 @@ use super::super::State;
 use super::super::begin::{UID, addresses_in};
 use super::super::wanted::{Effects, Problem};
 use super::shared;
-use crate::cluster::network::{Selection, Selections};
+use crate::cluster::network::{Selection, Selections, Topology};
 use crate::cluster::{Name, ObjectName, Pod};
 use crate::diff::Plan;
 use crate::ipam::{self, AddressError, FormerAddresses};
@@ -88,12 +88,17 @@ impl State {
                 Err((problem, until)) if of_primary.is_some() => {
                     return Err(Problem {
                         reason: "NoAttachment",
-                        message: format!("{}: {problem}", selection.entry),
+                        message: match &*problem {
+                            "" => problem,
+                            problem => format!("{}: {problem}", selection.entry),
+                        },
                         until,
                     });
                 }
                 Err((problem, until)) => {
-                    problems.push(format!("{}: {problem}", selection.entry));
+                    if !problem.is_empty() {
+                        problems.push(format!("{}: {problem}", selection.entry));
+                    }
                     let again = effects.again.get_or_insert(None);
                     *again = match (*again, until) {
                         (Some(before), Some(until)) => Some(before.min(until)),
@@ -140,8 +145,8 @@ impl State {
                 let mut asked = pod.selections.all.iter();
                 let is_asked = asked.any(|it| it.entry == entry);
                 let space = self.spaces.others.get(&network);
-                let has = space
-                    .is_some_and(|it| it.addresses.has(&attachment, (&pod.uid, network.name())));
+                let part = self.part(&network, &pod.node);
+                let has = space.is_some_and(|it| it.addresses.has(&attachment, (&pod.uid, part)));
                 // An annotation that can't be read takes nothing away.
                 has && (is_asked || self.is_primary(&network) || pod.selections.problem.is_some())
             });
@@ -157,6 +162,7 @@ impl State {
                     self.networks.held.remove(id);
                 }
             }
+            self.leave(id, &network);
             self.dirty.insert(shared(&network));
             let definition = definition_of(&entry);
             self.mark_owners(&definition);
@@ -206,13 +212,21 @@ impl State {
         let own = Key::pod(attachment.pod.clone());
         let free = plan.may_have(&own, Table::LogicalSwitchPort, &port);
         free.map_err(|error| (error.to_string(), None))?;
-        let shape = self.networks.live.get(network).cloned();
-        let there =
-            shape.filter(|shape| plan.has(Table::LogicalSwitch, &rows::switch(network, shape)));
         let missing = || (format!("network {} is not there yet", network.name()), None);
-        let shape = there.ok_or_else(missing)?;
+        let shape = self.networks.live.get(network).cloned();
+        let shape = shape.ok_or_else(missing)?;
+        self.take_part((network, &shape), &pod.node)
+            .map_err(|problem| (problem, None))?;
+        let switch = rows::switch(network, &shape, &pod.node);
+        if !plan.has(Table::LogicalSwitch, &switch) {
+            return Err(match shape.topology {
+                // That of its node is on its way.
+                Topology::Layer3 => (String::new(), None),
+                Topology::Layer2 | Topology::Localnet => missing(),
+            });
+        }
         let space = self.spaces.others.get_mut(network).ok_or_else(missing)?;
-        let whose = (&pod.uid, network.name());
+        let whose = (&pod.uid, shape.part(network, &pod.node));
         let former = match space.addresses.has(attachment, whose) {
             true => Vec::new(),
             false => former_of(attachment, pod, plan.db(), self.rules.adopt),

@@ -114,7 +114,8 @@ impl State {
                     true => (&self.spaces.default, &pod.node, pod_port(id)),
                     false => {
                         let space = self.spaces.others.get(&network)?;
-                        (space, network.name(), attached_port(&own))
+                        let part = self.part(&network, &pod.node);
+                        (space, part, attached_port(&own))
                     }
                 };
                 let is_its = space.addresses.has(&own, (&pod.uid, part));

@@ -7,7 +7,6 @@ use std::net::IpAddr;
 
 use podwire_cluster::claims::API_SERVER;
 use podwire_cluster::service::Service;
-use podwire_ovs::nb::Table;
 
 use super::super::State;
 use super::super::begin::has_default_port;
@@ -18,7 +17,7 @@ use crate::cluster::{Name, ObjectName, Pod, of_namespace};
 use crate::diff::Plan;
 use crate::ipam::Request;
 use crate::key::{Attachment, Key, Network, Of};
-use crate::want::network::switch;
+use crate::want::network::shared_row;
 use crate::want::policy::{Open, open_member, open_sets};
 
 /// The label of namespaces whose pods are on a network of their own, with ovn-kubernetes' name.
@@ -41,7 +40,8 @@ impl State {
                 entry: entry.clone(),
             };
             let space = self.spaces.others.get(network);
-            space.is_some_and(|it| it.addresses.has(&attachment, (&pod.uid, network.name())))
+            let part = self.part(network, &pod.node);
+            space.is_some_and(|it| it.addresses.has(&attachment, (&pod.uid, part)))
         };
         let mut held = self.networks.of(id);
         if let Some((entry, network)) =
@@ -72,7 +72,8 @@ impl State {
         let network = known.map(|(network, _)| network).filter(|network| {
             let shape = self.networks.live.get(network);
             shape.is_some_and(|it| {
-                it.role == Role::Primary && plan.has(Table::LogicalSwitch, &switch(network, it))
+                let (table, name) = shared_row(network, it);
+                it.role == Role::Primary && plan.has(table, &name)
             })
         });
         let Some(network) = network else {
@@ -100,7 +101,9 @@ impl State {
             let mut asked = pod.selections.all.iter().flat_map(|it| &it.gateways);
             asked.all(|it| it.is_ipv4() != router.addr().is_ipv4())
         };
-        let gateways = shape.into_iter().flat_map(Shape::routers).filter(is_free);
+        let routers = shape.into_iter().flat_map(Shape::routers);
+        let of_node = self.part_routers(network, &pod.node);
+        let gateways = routers.chain(of_node).filter(is_free);
         Selection {
             definition: definition_of(entry),
             entry: entry.into(),
@@ -283,7 +286,10 @@ impl State {
 
     /// Whether there are primary networks may have changed.
     pub(in crate::run::state) fn mark_open_sets(&mut self) {
-        self.dirty.extend(self.open_to_locked().map(Key::service));
+        let services = self.cluster.services.keys();
+        let keys: Vec<Key> = services.cloned().map(Key::service).collect();
+        self.dirty.extend(keys);
+        self.dirty.insert(Key::only(Of::Cluster));
     }
 
     /// What depends on which network is a namespace's primary one.

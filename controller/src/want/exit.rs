@@ -1,0 +1,132 @@
+//! The way out of primary networks. On each node with pods of a network, its router has a port on
+//! the node's switch, as a pod has, with an address of the node's subnet: what the network's pods
+//! there send outside has that as its source, and leaves as that of any pod of the node. So two
+//! networks may have the same addresses, and a node's host needs to know nothing of them.
+
+use podwire_ovs::nb::Table;
+use podwire_ovs::value::Value;
+
+use super::gateway::{FIRST, all_zero, networks, to_router};
+use super::network::router;
+use super::{Column, Row, network};
+use crate::cluster::network::Shape;
+use crate::ipam::{Assigned, join_addresses, mac, nth};
+use crate::key::Network;
+use crate::names;
+
+/// The priorities of the policies of a network's router: what stays inside, what leaves by a node's
+/// port, and all else.
+const INSIDE: i64 = 102;
+const OUT: i64 = 101;
+const NOWHERE: i64 = 100;
+/// The place in the router's own network to which its default routes lead, so that its policies
+/// are asked. Nobody has it.
+const NOBODY: u16 = u16::MAX;
+
+/// What the router of a network has on all nodes: nothing leaves that no node leads out.
+pub fn shared(of: &Network, shape: &Shape) -> Vec<Row> {
+    let router = router(of);
+    let own = join_addresses(FIRST, &shape.subnets);
+    let Some(first) = own.first() else {
+        return Vec::new();
+    };
+    // A port to nowhere, for routes need a next hop that is somebody's neighbour.
+    let mut rows = vec![
+        Row::new(Table::LogicalRouterPort, format!("rtoj-{router}"))
+            .set("mac", mac(first.addr()).to_string())
+            .set("networks", networks(&own))
+            .under(Table::LogicalRouter, &router, "ports"),
+    ];
+    for subnet in &shape.subnets {
+        let ip = if subnet.addr().is_ipv4() {
+            "ip4"
+        } else {
+            "ip6"
+        };
+        for nobody in join_addresses(NOBODY, &[*subnet]) {
+            rows.push(
+                Row::new(Table::StaticRoute, "")
+                    .set("ip_prefix", all_zero(subnet))
+                    .set("nexthop", nobody.addr().to_string())
+                    .under(Table::LogicalRouter, &router, "static_routes"),
+            );
+        }
+        let inside = format!("{ip}.dst == {subnet}");
+        rows.push(policy(&router, INSIDE, inside, "allow", Value::empty()));
+        rows.push(policy(
+            &router,
+            NOWHERE,
+            ip.to_owned(),
+            "drop",
+            Value::empty(),
+        ));
+    }
+    marked(rows, of, shape)
+}
+
+fn policy(router: &str, priority: i64, matching: String, action: &str, hop: Value) -> Row {
+    Row::new(Table::RouterPolicy, "")
+        .set("priority", priority)
+        .set("match", matching)
+        .set("action", action)
+        .set("nexthops", hop)
+        .under(Table::LogicalRouter, router, "policies")
+}
+
+fn marked(mut rows: Vec<Row>, of: &Network, shape: &Shape) -> Vec<Row> {
+    for row in &mut rows {
+        row.external_ids = network::ids(of, shape);
+    }
+    rows
+}
+
+/// The port on a node's switch that leads to a network's router.
+pub fn gateway_port(of: &Network, node: &str) -> String {
+    format!("etor-{}{node}", names::prefix(of.name()))
+}
+
+/// That of the router.
+pub fn outer_port(of: &Network, node: &str) -> String {
+    format!("rtoe-{}{node}", names::prefix(of.name()))
+}
+
+/// A network's way out on a node with this chassis, by what it is given of the node's subnets.
+pub fn gateway(
+    (of, shape): (&Network, &Shape),
+    (node, chassis): (&str, &str),
+    assigned: &Assigned,
+) -> Vec<Row> {
+    let router = router(of);
+    let outer = outer_port(of, node);
+    let mut rows = vec![
+        Row::new(Table::LogicalRouterPort, &outer)
+            .set("mac", assigned.mac.to_string())
+            .set("networks", networks(&assigned.addresses))
+            .under(Table::LogicalRouter, &router, "ports"),
+        Row::new(Table::GatewayChassis, format!("{outer}-{chassis}"))
+            .set("chassis_name", chassis)
+            .set("priority", 1)
+            .under(Table::LogicalRouterPort, &outer, "gateway_chassis"),
+        to_router(&gateway_port(of, node), &outer).under(Table::LogicalSwitch, node, "ports"),
+    ];
+    for subnet in &shape.subnets {
+        let v4 = subnet.addr().is_ipv4();
+        let mut own = assigned.addresses.iter();
+        let Some(own) = own.find(|it| it.addr().is_ipv4() == v4) else {
+            continue;
+        };
+        let mut nat = Row::new(Table::Nat, "")
+            .set("type", "snat")
+            .set("external_ip", own.addr().to_string())
+            .set("logical_ip", subnet.to_string());
+        let port = Column::Reference(Table::LogicalRouterPort, outer.as_str().into());
+        nat.columns.push(("gateway_port", port));
+        rows.push(nat.under(Table::LogicalRouter, &router, "nat"));
+        // The router is everywhere: each node's pods leave by their own.
+        let ip = if v4 { "ip4" } else { "ip6" };
+        let here = format!(r#"{ip}.src == {subnet} && is_chassis_resident("cr-{outer}")"#);
+        let hop = nth(own.trunc(), 1).addr().to_string().into();
+        rows.push(policy(&router, OUT, here, "reroute", hop));
+    }
+    marked(rows, of, shape)
+}
