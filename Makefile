@@ -18,7 +18,7 @@ DEMO_PACKAGES := openvswitch-switch iproute2 ethtool iputils-ping util-linux
 OVN_PACKAGES := ovn-central ovn-host
 CONFORMANCE_PACKAGES := openvswitch-switch iproute2 util-linux containernetworking-plugins
 RUNTIME_PACKAGES := containerd runc podman busybox-static iptables containernetworking-plugins
-TEST_PACKAGES := $(DEMO_PACKAGES) $(OVN_PACKAGES) $(RUNTIME_PACKAGES) openssl conntrack strace golang-go systemd binutils libfaketime ca-certificates curl jq nftables rpm network-manager firewalld dnsmasq-base kea-dhcp4-server prometheus stunnel4 gnupg
+TEST_PACKAGES := $(DEMO_PACKAGES) $(OVN_PACKAGES) $(RUNTIME_PACKAGES) openssl conntrack strace golang-go systemd binutils libfaketime ca-certificates curl jq nftables rpm network-manager firewalld dnsmasq-base kea-dhcp4-server kea-dhcp6-server radvd prometheus stunnel4 gnupg
 KERNEL_PACKAGES := qemu-system-x86 busybox-static
 BENCH_PACKAGES := openvswitch-switch iproute2 util-linux containernetworking-plugins strace
 

@@ -18,7 +18,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::attach::{self, Agent, Connections, Handles, LastHolders, Leases, Lines};
+use crate::attach::{self, Agent, Connections, Handles, Kept, LastHolders, Lines};
 use crate::config::{AgentCommand, Config, Environment, LoadError, Loaded, Loader, RoleCommand};
 use crate::flows::Flows;
 use crate::ipam::Addresses;
@@ -199,7 +199,7 @@ fn serve(
         let metrics = Arc::new(Metrics::default());
         let kube = config.sources.kube.clone();
         let events = kube.map(|kube| Events::start(kube, Arc::clone(&metrics)));
-        let (leases, to_keep) = Leases::new();
+        let (kept, to_keep) = Kept::new();
         let node = Arc::new(Handles {
             flows: Flows::keep(ports.clone(), &config, live.subscribe()),
             connections: Connections::keep(ports.clone(), netlink.clone()),
@@ -207,7 +207,7 @@ fn serve(
             spawner: spawner.connect().map_err(failed("watch the spawner"))?,
             sources: Sources::start(&config.sources),
             uplink_mtu: watch::Sender::new(None),
-            leases,
+            kept,
             lines: Lines::default(),
             lacks_southbound: AtomicBool::new(false),
             settled: watch::Sender::new(false),
@@ -219,7 +219,8 @@ fn serve(
             addresses,
             metrics,
         });
-        let agent = Arc::new(Agent::new(Arc::clone(&node), mtu_file, events));
+        let agent = Agent::new(Arc::clone(&node), mtu_file, events.clone());
+        let agent = Arc::new(agent);
         if let Some(listener) = metrics_listener {
             let served = server::metrics::serve(listener, Arc::clone(&agent), stop.clone());
             tokio::spawn(served);
@@ -229,7 +230,7 @@ fn serve(
         let role = role.map(|role| role.watch(stop.clone())).transpose();
         let role = role.map_err(failed("watch the node role"))?;
         spawn_reconcilers(&node, &stop);
-        tokio::spawn(attach::keep_leases(Arc::clone(&node), to_keep));
+        tokio::spawn(attach::keep_addresses(Arc::clone(&node), events, to_keep));
         tracing::info!(
             socket = %node.config.socket.display(),
             version = env!("CARGO_PKG_VERSION"),

@@ -173,7 +173,25 @@ const DEL: Operations = |measured| &measured.del;
 const P50: Rank = |summary| summary.p50;
 const P90: Rank = |summary| summary.p90;
 
-const TIMES: [Times; 8] = [
+const TIMES: [Times; 10] = [
+    Times {
+        key: "second-bridge",
+        what: "ADD on a second bridge ÷ on the first, p50",
+        good: Good::AtMost,
+        limit: 1.25,
+        of: ("bridges", ADD, P50),
+        above: ("second bridge", TOTAL),
+        below: ("first bridge", TOTAL),
+    },
+    Times {
+        key: "three-networks",
+        what: "ADDs of a pod on three networks ÷ of one on one, p50",
+        good: Good::AtMost,
+        limit: 4.0,
+        of: ("bridges", ADD, P50),
+        above: ("three networks", TOTAL),
+        below: ("first bridge", TOTAL),
+    },
     Times {
         key: "netlink-one",
         what: "netlink part of ADD ÷ its floor, p50, one at a time",

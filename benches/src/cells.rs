@@ -97,12 +97,12 @@ impl Extent {
         }
     }
 
-    /// One at a time without addresses, on a bridge that the configuration names: the node's own,
-    /// or another beside it.
+    /// One at a time without addresses, on bridges that configurations name: the node's own,
+    /// another beside it, or three of them.
     pub fn bridges(self) -> Cell {
         Cell {
             name: "bridges",
-            title: "on the node's own bridge and on a second one, one at a time",
+            title: "on the node's own bridge, on a second one, and on three, one at a time",
             threads: 1,
             pods: 1,
             rounds: self.pick(20, 120),

@@ -298,23 +298,33 @@ impl Stage<'_> {
         })
     }
 
-    /// The same ADD on the node's own bridge and on a second one, in turn.
+    /// The same ADD on the node's own bridge and on a second one, and pods with a network on each
+    /// of three, in turn.
     fn bridges(&mut self, progress: &mut dyn FnMut(&str)) -> Result<CellReport, Error> {
-        const SECOND: &str = "br-second";
+        const OTHERS: [&str; 2] = ["br-second", "br-third"];
         let own = self
             .node
             .vsctl(format!("get bridge {BRIDGE} datapath_type"));
         let datapath = own.trim();
-        self.node.vsctl(format!(
-            "add-br {SECOND} -- set bridge {SECOND} datapath_type={datapath}"
-        ));
-        let on = |name, bridge| Ok::<_, Error>(Podwire::new(self.agent)?.on(name, bridge));
-        let subjects = [on("first bridge", BRIDGE)?, on("second bridge", SECOND)?];
+        for other in OTHERS {
+            self.node.vsctl(format!(
+                "add-br {other} -- set bridge {other} datapath_type={datapath}"
+            ));
+        }
+        let [second, third] = OTHERS;
+        let on = |name, bridges: &[_]| Ok::<_, Error>(Podwire::new(self.agent)?.on(name, bridges));
+        let subjects = [
+            on("first bridge", &[BRIDGE])?,
+            on("second bridge", &[second])?,
+            on("three networks", &[BRIDGE, second, third])?,
+        ];
         let entrants = subjects
             .each_ref()
             .map(|subject| Entrant { subject, every: 1 });
         let measured = self.measure(self.order.extent.bridges(), &entrants, progress);
-        self.node.vsctl(format!("del-br {SECOND}"));
+        for other in OTHERS {
+            self.node.vsctl(format!("del-br {other}"));
+        }
         measured
     }
 

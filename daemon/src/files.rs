@@ -41,6 +41,11 @@ const FILES: AddWatchFlags = AddWatchFlags::IN_CLOSE_WRITE
     .union(AddWatchFlags::IN_ONLYDIR);
 /// Events of a file that was written elsewhere and moved here.
 const ARRIVALS: AddWatchFlags = AddWatchFlags::IN_MOVED_TO.union(AddWatchFlags::IN_ONLYDIR);
+/// Events after which a name in a directory is nobody's.
+const REMOVALS: AddWatchFlags = AddWatchFlags::IN_MOVED_FROM
+    .union(AddWatchFlags::IN_DELETE)
+    .union(AddWatchFlags::IN_DELETE_SELF)
+    .union(AddWatchFlags::IN_ONLYDIR);
 /// Events after which a name in a directory is another file's, or nobody's.
 const NAMES: AddWatchFlags = AddWatchFlags::IN_MOVE
     .union(AddWatchFlags::IN_DELETE)
@@ -85,6 +90,14 @@ impl FileEvents {
     /// As those of [`Self::of`].
     pub fn of_arrivals(directory: &Path) -> io::Result<Self> {
         Self::watch(&[directory], ARRIVALS)
+    }
+
+    /// Like [`Self::of`], for the removal of files: others that are made or written wake nobody.
+    ///
+    /// # Errors
+    /// As those of [`Self::of`].
+    pub fn of_removals(directory: &Path) -> io::Result<Self> {
+        Self::watch(&[directory], REMOVALS)
     }
 
     /// Watches for the removal of files, for their replacement by others, and for the removal of

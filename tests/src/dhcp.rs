@@ -17,8 +17,11 @@ const LEASES: &str = "/run/log/leases";
 /// Where Kea reads its configuration, and keeps its leases.
 const KEA: &str = "/run/log/kea.json";
 const KEA_LEASES: &str = "/run/log/kea-leases.csv";
+/// Where radvd reads its configuration, and notes its process.
+const RADVD: &str = "/run/log/radvd.conf";
+const RADVD_PID: &str = "/run/log/radvd.pid";
 
-/// A DHCP server of IPv4 on a link eth0. Dropping it kills it.
+/// A DHCP server, or a router's advertisements, on a link eth0. Dropping it kills it.
 #[derive(Debug)]
 pub struct Dhcp {
     daemon: Daemon,
@@ -55,21 +58,47 @@ impl Dhcp {
     /// leases may be as short as wanted.
     #[track_caller]
     pub fn kea(node: &TestNode, place: &Place, dhcp4: &Value) -> Self {
-        let mut dhcp4 = dhcp4.clone();
-        dhcp4["interfaces-config"] = json!({ "interfaces": ["eth0"] });
-        dhcp4["lease-database"] = json!({
+        Self::kea_of(node, place, "4", dhcp4)
+    }
+
+    /// The same for IPv6.
+    #[track_caller]
+    pub fn kea6(node: &TestNode, place: &Place, dhcp6: &Value) -> Self {
+        Self::kea_of(node, place, "6", dhcp6)
+    }
+
+    #[track_caller]
+    fn kea_of(node: &TestNode, place: &Place, family: &str, of_family: &Value) -> Self {
+        let program = format!("kea-dhcp{family}");
+        let mut of_family = of_family.clone();
+        of_family["interfaces-config"] = json!({ "interfaces": ["eth0"] });
+        of_family["lease-database"] = json!({
             "type": "memfile", "name": KEA_LEASES, "lfc-interval": 0,
         });
-        dhcp4["loggers"] = json!([{
-            "name": "kea-dhcp4", "severity": "INFO", "output_options": [{ "output": "stdout" }],
+        of_family["loggers"] = json!([{
+            "name": program, "severity": "INFO", "output_options": [{ "output": "stdout" }],
         }]);
-        let config = json!({ "Dhcp4": dhcp4 }).to_string();
+        let member = format!("Dhcp{family}");
+        let config = json!({ member: of_family }).to_string();
         std::fs::write(node.path(KEA), config).expect("the node's own directory can be written");
-        let mut command = inside(place, "kea-dhcp4");
+        let mut command = inside(place, &program);
         command.args(["-c", KEA]);
         command.env("KEA_PIDFILE_DIR", "/run/log");
         command.env("KEA_LOCKFILE_DIR", "none");
-        Self::await_started(node, &command, "kea", KEA_LEASES, "DHCP4_STARTED")
+        let ready = format!("DHCP{family}_STARTED");
+        Self::await_started(node, &command, "kea", KEA_LEASES, &ready)
+    }
+
+    /// Starts radvd(8) in a place, with these lines about its eth0.
+    #[track_caller]
+    pub fn radvd(node: &TestNode, place: &Place, lines: &str) -> Self {
+        let config = format!("interface eth0 {{ AdvSendAdvert on; {lines} }};");
+        std::fs::write(node.path(RADVD), config).expect("the node's own directory can be written");
+        let mut command = inside(place, "radvd");
+        command.args([
+            "-n", "-d", "1", "-m", "stderr", "-C", RADVD, "-p", RADVD_PID,
+        ]);
+        Self::await_started(node, &command, "radvd", RADVD, "version")
     }
 
     #[track_caller]

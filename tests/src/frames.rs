@@ -1,7 +1,7 @@
 //! Frames as they pass a link: hearing them, telling them apart, and saying what the kernel doesn't
 //! by itself.
 
-use std::net::{Ipv6Addr, SocketAddrV6};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddrV6};
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use nix::errno::Errno;
@@ -142,6 +142,18 @@ pub fn is_icmpv6(frame: &[u8], kind: u8) -> bool {
 /// Whether a frame is UDP over IPv4 to this port.
 pub fn is_udp_to(frame: &[u8], port: u16) -> bool {
     is_ipv4(frame) && frame[23] == 17 && frame[36..38] == port.to_be_bytes()
+}
+
+/// An ARP request by which a MAC address says that an address is its own (RFC 5227, section 3).
+pub fn arp_announcement(mac: [u8; 6], address: Ipv4Addr) -> Vec<u8> {
+    let mut frame = vec![0xff; 6];
+    frame.extend(mac);
+    frame.extend([8, 6, 0, 1, 8, 0, 6, 4, 0, 1]);
+    frame.extend(mac);
+    frame.extend(address.octets());
+    frame.extend([0; 6]);
+    frame.extend(address.octets());
+    frame
 }
 
 /// Sends an ICMPv6 message out of a link, with the hop limit that neighbours demand of each other

@@ -69,6 +69,16 @@ pub fn find(place: &Place, name: &str) -> Option<Link> {
     list(place).into_iter().find(|link| link.name == name)
 }
 
+/// The MAC address of a link, which must exist.
+#[track_caller]
+pub fn mac(place: &Place, name: &str) -> [u8; 6] {
+    let link = find(place, name).expect("the link exists");
+    let bytes = link.mac.split(':').map(|it| u8::from_str_radix(it, 16));
+    let bytes: Result<Vec<u8>, _> = bytes.collect();
+    let bytes = bytes.expect("ip prints it in hexadecimal digits");
+    bytes.try_into().expect("Ethernet's has six bytes")
+}
+
 /// The addresses of a link with their prefix lengths, but for IPv6 link-local ones, sorted.
 #[track_caller]
 pub fn addresses(place: &Place, link: &str) -> Vec<String> {

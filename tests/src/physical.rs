@@ -4,12 +4,16 @@ use serde_json::{Value, json};
 
 use crate::datapath;
 use crate::dhcp::{self, Dhcp};
-use crate::failure::OrFail;
+use crate::failure::{OrFail, Step};
+use crate::links;
 use crate::node::{TestNode, run_in};
 use crate::place::Place;
 
 /// The first host's address.
 pub const HOST: &str = "198.51.100.1";
+
+/// Its IPv6 address.
+pub const HOST6: &str = "2001:db8:1::1";
 
 /// The node's end of the link to the first host; that of another one begins with it.
 const WIRE: &str = "wire";
@@ -74,6 +78,52 @@ impl<'node> Outside<'node> {
         Dhcp::kea(self.node, &self.place, &dhcp4)
     }
 
+    /// Gives the host an IPv6 address too, and has radvd(8) say these lines of its network.
+    #[track_caller]
+    pub fn advertise(&self, lines: &str) -> Dhcp {
+        self.has_ipv6();
+        Dhcp::radvd(self.node, &self.place, lines)
+    }
+
+    /// The same by dnsmasq(8) with these arguments.
+    #[track_caller]
+    pub fn serve_ipv6(&self, arguments: &[&str]) -> Dhcp {
+        self.has_ipv6();
+        let mut all = vec!["--enable-ra", "--log-dhcp"];
+        all.extend(arguments);
+        Dhcp::dnsmasq(self.node, &self.place, &all)
+    }
+
+    /// Starts Kea with leases of IPv6 addresses of so many seconds, a quarter of which is T1 and a
+    /// half T2. Servers of different numbers have different identifiers.
+    #[track_caller]
+    pub fn serve_ipv6_for(&self, seconds: u32, number: u8) -> Dhcp {
+        self.has_ipv6();
+        let dhcp6: Value = json!({
+            "server-id": {
+                "type": "EN", "enterprise-id": 9, "identifier": format!("0{number}"),
+                "persist": false,
+            },
+            "valid-lifetime": seconds, "preferred-lifetime": seconds,
+            "renew-timer": seconds / 4, "rebind-timer": seconds / 2,
+            "subnet6": [{
+                "id": 1, "subnet": "2001:db8:1::/64", "interface": "eth0",
+                "pools": [{ "pool": "2001:db8:1::50 - 2001:db8:1::99" }],
+            }],
+        });
+        Dhcp::kea6(self.node, &self.place, &dhcp6)
+    }
+
+    #[track_caller]
+    fn has_ipv6(&self) {
+        // A neighbour that says that it is no router is nobody's default router any more.
+        let forward = || std::fs::write("/proc/sys/net/ipv6/conf/all/forwarding", "1");
+        self.place.run(forward).step(|| "set forwarding").or_fail();
+        let add = format!("address replace {HOST6}/64 dev eth0 nodad");
+        run_in(&self.place, "ip", add).or_fail();
+        links::await_link_local(&self.place, "eth0");
+    }
+
     /// Panics if pods have left something on the node.
     #[track_caller]
     pub fn assert_no_leftovers(&self) {
@@ -98,8 +148,9 @@ fn host(node: &TestNode, link: &str, address: &str) -> Place {
     let peer = format!("type veth peer name eth0 netns {namespace}");
     node.run("ip", format!("link add {link} {peer}"));
     node.run("ip", format!("link set {link} up"));
-    let add = format!("address add {address}/24 dev eth0");
-    for line in [&*add, "link set eth0 up"] {
+    let length = if address.contains(':') { "64" } else { "24" };
+    let add = format!("address add {address}/{length} dev eth0 nodad");
+    for line in ["link set eth0 up", &*add] {
         run_in(&place, "ip", line).or_fail();
     }
     // The userspace datapath takes packets as they are, without checksums that hardware adds.

@@ -52,6 +52,8 @@ fn the_underlay_demo_has_pods_and_a_host_talk_on_a_vlan_and_ends_well() {
     let shown = [
         "✓ the host outside and web exchange",
         "✓ web and db, across the switch, exchange",
+        "by TCP over IPv6",
+        "✓ the host outside says that web's address is its own",
         "✓ who is in another VLAN hears nobody",
         "it is put back",
         "✓ nothing is left",

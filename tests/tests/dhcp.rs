@@ -154,6 +154,7 @@ fn an_address_that_the_server_refuses_is_taken_from_the_pod_until_it_is_given_ag
     pod.exec("CHECK", &with_prev(&result)).success();
     traffic::ping(pod.place(), HOST.parse().unwrap(), 1).unwrap();
     pod.exec("DEL", &with_prev(&result)).success();
+    server.await_count(&format!("DHCPRELEASE(eth0) {address} "), 1);
     assert_eq!(server.clients(), [""; 0]);
 }
 

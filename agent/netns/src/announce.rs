@@ -149,32 +149,79 @@ pub fn arp_request(mac: MacAddr6, own: Ipv4Addr, target: Ipv4Addr) -> [u8; 28] {
 
 /// A neighbour advertisement to all nodes, with the override flag (RFC 4861 §4.4 and §7.2.6).
 fn unsolicited_advertisement(mac: MacAddr6, address: Ipv6Addr) -> Vec<u8> {
+    let mut frame = ethernet([0x33, 0x33, 0, 0, 0, 1], mac, ETHERTYPE_IPV6);
+    frame.extend(neighbour_advertisement(mac, address));
+    frame
+}
+
+/// The same as an IPv6 packet to [`ALL_NODES`], without its Ethernet header.
+pub fn neighbour_advertisement(mac: MacAddr6, address: Ipv6Addr) -> Vec<u8> {
     const NEIGHBOUR_ADVERTISEMENT: u8 = 136;
     const OVERRIDE: u8 = 0x20;
     const TARGET_LINK_LAYER_ADDRESS: [u8; 2] = [2, 1];
-    const ICMPV6: u8 = 58;
-    let all_nodes = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
-
     let mut icmp = vec![NEIGHBOUR_ADVERTISEMENT, 0, 0, 0, OVERRIDE, 0, 0, 0];
     icmp.extend(address.octets());
     icmp.extend(TARGET_LINK_LAYER_ADDRESS);
     icmp.extend(mac.as_bytes());
-    let length = icmp.len() as u8;
+    icmpv6(address, ALL_NODES, icmp)
+}
 
+/// All nodes of a link.
+pub const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
+
+/// An ICMPv6 packet (RFC 4443) on the link, from a message whose checksum is still 0.
+pub fn icmpv6(source: Ipv6Addr, destination: Ipv6Addr, message: Vec<u8>) -> Vec<u8> {
+    const ICMPV6: u8 = 58;
+    ipv6(source, destination, (ICMPV6, 2), message)
+}
+
+/// A UDP packet over IPv6 on the link, from and to these ports. The payload has room in a link's
+/// packet.
+pub fn udp_over_ipv6(
+    (source, from): (Ipv6Addr, u16),
+    (destination, to): (Ipv6Addr, u16),
+    payload: &[u8],
+) -> Vec<u8> {
+    const UDP: u8 = 17;
+    const HEADER: usize = 8;
+    let length = (HEADER + payload.len()) as u16;
+    let mut datagram = Vec::with_capacity(length.into());
+    datagram.extend(from.to_be_bytes());
+    datagram.extend(to.to_be_bytes());
+    datagram.extend(length.to_be_bytes());
+    datagram.extend([0, 0]);
+    datagram.extend(payload);
+    ipv6(source, destination, (UDP, 6), datagram)
+}
+
+/// An IPv6 packet of a protocol, whose checksum goes to this place in its message.
+fn ipv6(
+    source: Ipv6Addr,
+    destination: Ipv6Addr,
+    (protocol, checksum_at): (u8, usize),
+    mut message: Vec<u8>,
+) -> Vec<u8> {
+    let [high, low] = (message.len() as u16).to_be_bytes();
     // RFC 8200 §8.1: the checksum covers source, destination, length and protocol.
-    let mut covered = Vec::from(address.octets());
-    covered.extend(all_nodes.octets());
-    covered.extend([0, 0, 0, length, 0, 0, 0, ICMPV6]);
-    covered.extend(&icmp);
-    icmp[2..4].copy_from_slice(&internet_checksum(&covered).to_be_bytes());
-
-    let mut frame = ethernet([0x33, 0x33, 0, 0, 0, 1], mac, ETHERTYPE_IPV6);
-    // Version 6; hop limit 255, or the receiver drops it (RFC 4861 §7.1.2).
-    frame.extend([0x60, 0, 0, 0, 0, length, ICMPV6, 255]);
-    frame.extend(address.octets());
-    frame.extend(all_nodes.octets());
-    frame.extend(icmp);
-    frame
+    let mut covered = Vec::from(source.octets());
+    covered.extend(destination.octets());
+    covered.extend([0, 0, high, low, 0, 0, 0, protocol]);
+    covered.extend(&message);
+    if covered.len() % 2 == 1 {
+        covered.push(0);
+    }
+    // One that is 0 means none (RFC 768).
+    let checksum = match internet_checksum(&covered) {
+        0 => u16::MAX,
+        checksum => checksum,
+    };
+    message[checksum_at..checksum_at + 2].copy_from_slice(&checksum.to_be_bytes());
+    // Version 6; hop limit 255, or a neighbour drops it (RFC 4861 §7.1.2).
+    let mut packet = vec![0x60, 0, 0, 0, high, low, protocol, 255];
+    packet.extend(source.octets());
+    packet.extend(destination.octets());
+    packet.extend(message);
+    packet
 }
 
 fn ethernet(destination: [u8; 6], source: MacAddr6, ethertype: [u8; 2]) -> Vec<u8> {

@@ -6,7 +6,7 @@ use ipnet::IpNet;
 use nix::libc;
 
 use super::wire::{Message, attribute, attributes, ip, mac, string, u16_at, u32_at};
-use super::{LinkState, ObservedRoute};
+use super::{Ipv6Address, LinkState, ObservedRoute};
 
 /// The sizes of `struct ifinfomsg`, `ifaddrmsg` and `rtmsg`, which precede the attributes.
 const IFINFOMSG: usize = 16;
@@ -53,7 +53,16 @@ pub(super) fn link(message: &Message<'_>) -> Option<LinkState> {
 
 /// An address of the link with that index, from RTM_NEWADDR.
 pub(super) fn address_on(index: u32, message: &Message<'_>) -> Option<IpNet> {
-    if message.kind != libc::RTM_NEWADDR || u32_at(message.body, 4)? != index {
+    if message.kind != libc::RTM_NEWADDR {
+        return None;
+    }
+    changed_address_on(index, message)
+}
+
+/// The same, also from RTM_DELADDR.
+fn changed_address_on(index: u32, message: &Message<'_>) -> Option<IpNet> {
+    let is_one = matches!(message.kind, libc::RTM_NEWADDR | libc::RTM_DELADDR);
+    if !is_one || u32_at(message.body, 4)? != index {
         return None;
     }
     let described = message.body.get(IFADDRMSG..)?;
@@ -63,6 +72,21 @@ pub(super) fn address_on(index: u32, message: &Message<'_>) -> Option<IpNet> {
         .or_else(|| attribute(described, libc::IFA_ADDRESS))
         .and_then(ip)?;
     IpNet::new(address, *message.body.get(1)?).ok()
+}
+
+/// The same if it is one of IPv6, with its state.
+pub(super) fn ipv6_address_on(index: u32, message: &Message<'_>) -> Option<Ipv6Address> {
+    let IpNet::V6(net) = changed_address_on(index, message)? else {
+        return None;
+    };
+    let described = message.body.get(IFADDRMSG..)?;
+    let flags = attribute(described, libc::IFA_FLAGS).and_then(|flags| u32_at(flags, 0))?;
+    Some(Ipv6Address {
+        net,
+        tentative: flags & libc::IFA_F_TENTATIVE != 0,
+        duplicate: flags & libc::IFA_F_DADFAILED != 0,
+        temporary: flags & libc::IFA_F_TEMPORARY != 0,
+    })
 }
 
 /// A unicast route and the index of its link, from RTM_NEWROUTE; skips the kernel's local table.

@@ -21,7 +21,7 @@ use super::ns::Home;
 use super::reaper::Reaper;
 use super::request::{self, CREATE_NEW, Indexes};
 use super::socket::Netlink;
-use super::sysctl::{self, set_disable_ipv6};
+use super::sysctl;
 use super::{Error, HostEnd, HostLink, LinkSpec, Netns, PodEnd, Refusal, Step, ethtool, observe};
 
 /// A bit that all chosen indexes have, far above those that the kernel counts up from 1.
@@ -197,10 +197,7 @@ impl Wiring {
         steps.time("pod end up", || set_up(&mut socket, name, ifindex))?;
         steps.time("pod addresses", || {
             set_addresses(&mut socket, name, ifindex, &spec.addresses, || {
-                // If the runtime disabled IPv6 by default, it is off on loopback too.
-                self.inside(netns, || {
-                    Ok(set_disable_ipv6("lo", false).and(set_disable_ipv6(name, false)))
-                })?
+                self.inside(netns, || Ok(sysctl::enable_ipv6(name)))?
             })
         })?;
         steps.time("pod routes", || {

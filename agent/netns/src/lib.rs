@@ -13,11 +13,13 @@ mod announce;
 mod answer;
 mod attach;
 mod attaching;
+mod autoconf;
 mod configure;
 mod conntrack;
 mod datapath;
 mod error;
 mod ethtool;
+mod filter;
 mod generic;
 mod host;
 mod monitor;
@@ -47,8 +49,11 @@ use tokio::sync::{broadcast, oneshot, watch};
 use attach::Attachment;
 use threads::{Reader, Threads};
 
-pub use announce::{arp_request, internet_checksum};
+pub use announce::{
+    ALL_NODES, arp_request, icmpv6, internet_checksum, neighbour_advertisement, udp_over_ipv6,
+};
 pub use attaching::Attaching;
+pub use autoconf::{AddressChanges, Ipv6Address};
 pub use conntrack::forget_endpoints;
 pub use datapath::{Datapath, NoPackets};
 pub use error::{Error, NetnsError, Refusal};

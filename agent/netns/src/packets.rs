@@ -1,21 +1,25 @@
-//! Packet sockets and addresses in a pod's namespace after its attachment, for the agent's DHCP
-//! client. The packets have no Ethernet header: the kernel makes it (packet(7), SOCK_DGRAM).
+//! Packet sockets and addresses in a pod's namespace after its attachment, for leases and for the
+//! detection of duplicate addresses. The packets have no Ethernet header: the kernel makes it
+//! (packet(7), SOCK_DGRAM).
 
 use std::io;
+use std::net::IpAddr;
 use std::os::fd::AsRawFd as _;
 use std::sync::Arc;
 
 use ipnet::IpNet;
 use macaddr::MacAddr6;
 use nix::errno::Errno;
+use nix::libc::sock_filter;
 use nix::sys::socket::{LinkAddr, SockType, bind, recvfrom};
 use tokio::io::unix::AsyncFd;
 
 use super::announce::{PacketSocket, device};
 use super::attach::enter;
 use super::configure::{set_addresses, set_routes};
+use super::sysctl::enable_ipv6;
 use super::{
-    Error, LinkState, Netlink, Netns, Refusal, Route, observe, request, socket as netlink,
+    Error, LinkState, Netlink, Netns, Refusal, Route, filter, observe, request, socket as netlink,
 };
 
 /// What a packet socket carries.
@@ -25,6 +29,8 @@ pub enum Packets {
     Arp,
     /// IPv4, with its header.
     Ipv4,
+    /// IPv6, with its header.
+    Ipv6,
 }
 
 impl Packets {
@@ -32,6 +38,7 @@ impl Packets {
         match self {
             Self::Arp => 0x0806,
             Self::Ipv4 => 0x0800,
+            Self::Ipv6 => 0x86dd,
         }
     }
 }
@@ -111,6 +118,33 @@ impl Netlink {
         ifname: &str,
         packets: Packets,
     ) -> Result<LinkSocket, Error> {
+        self.open_link_socket(netns, ifname, packets, Vec::new())
+            .await
+    }
+
+    /// Like [`Self::link_socket`], for ARP or IPv6: it receives only what says that one of these
+    /// addresses is a neighbour's. The kernel drops everything else.
+    ///
+    /// # Errors
+    /// As those of [`Self::link_socket`].
+    pub async fn claim_socket(
+        &self,
+        netns: Arc<Netns>,
+        ifname: &str,
+        packets: Packets,
+        addresses: &[IpAddr],
+    ) -> Result<LinkSocket, Error> {
+        let filter = filter::claims(addresses);
+        self.open_link_socket(netns, ifname, packets, filter).await
+    }
+
+    async fn open_link_socket(
+        &self,
+        netns: Arc<Netns>,
+        ifname: &str,
+        packets: Packets,
+        filter: Vec<sock_filter>,
+    ) -> Result<LinkSocket, Error> {
         let ifname = ifname.to_owned();
         let reading = self.read(move |reader| {
             let opened = enter(&reader.home, &netns, || {
@@ -127,6 +161,13 @@ impl Netlink {
             else {
                 return Err(gone(&ifname));
             };
+            // Before it is bound, it receives nothing.
+            if !filter.is_empty() {
+                filter::attach(&socket, &filter).map_err(|errno| Error::OpenSocket {
+                    what: "packet",
+                    refusal: errno.into(),
+                })?;
+            }
             let to = device(ifindex, packets.ethertype(), mac);
             bind(socket.as_raw_fd(), &to).map_err(|errno| Error::OpenSocket {
                 what: "packet",
@@ -161,7 +202,9 @@ impl Netlink {
         self.read(move |reader| {
             let mut pod = enter(&reader.home, &netns, netlink::Netlink::route)?;
             let link = observe::link_named(&mut pod, &ifname)?.ok_or_else(|| gone(&ifname))?;
-            set_addresses(&mut pod, &ifname, link.ifindex, &addresses, || Ok(()))?;
+            set_addresses(&mut pod, &ifname, link.ifindex, &addresses, || {
+                enter(&reader.home, &netns, || Ok(enable_ipv6(&ifname)))?
+            })?;
             set_routes(&mut pod, &ifname, &routes, link.ifindex)
         })
         .await
@@ -198,7 +241,7 @@ impl Netlink {
     }
 }
 
-fn gone(link: &str) -> Error {
+pub(super) fn gone(link: &str) -> Error {
     let refusal = Refusal::from(Errno::ENODEV);
     Error::SetUp {
         link: link.to_owned(),

@@ -47,6 +47,24 @@ pub(super) fn quieten(pod_end: &str, ipv6: PodIpv6) -> Result<(), Error> {
     }
 }
 
+/// Enables IPv6 on a pod's link. If the runtime disabled it by default, it is off on loopback too.
+pub(super) fn enable_ipv6(link: &str) -> Result<(), Error> {
+    set_disable_ipv6("lo", false).and(set_disable_ipv6(link, false))
+}
+
+/// Has a pod's link believe routers, and take default routes of them if wanted.
+pub(super) fn believe_routers(link: &str, with_default_routes: bool) -> Result<(), Error> {
+    enable_ipv6(link)?;
+    let set = |name, value| set(format!("net/ipv6/conf/{link}/{name}"), value);
+    set(
+        "accept_ra_defrtr",
+        if with_default_routes { "1" } else { "0" },
+    )?;
+    set("autoconf", "1")?;
+    // Also if the pod forwards.
+    set("accept_ra", "2")
+}
+
 /// Disables or enables a link's IPv6.
 pub(super) fn set_disable_ipv6(link: &str, disable: bool) -> Result<(), Error> {
     let value = if disable { "1" } else { "0" };

@@ -14,12 +14,12 @@ use super::on_bridge::OnBridge;
 use super::removal::remove;
 use super::turns::Cancel;
 use super::undo::{Done, Undo};
-use super::{Call, Error, Handles, READY_DEADLINE, ovs_cni};
+use super::{Call, Error, Handles, READY_DEADLINE, ovs_cni, physical};
 use crate::config::Mode;
 use crate::fault::fault_point;
 use crate::journal::State;
 use crate::observe::{Repair, Trace, WaitFor};
-use crate::plan::{self, PortPlan};
+use crate::plan::{self, PortPlan, is_physical};
 
 /// Attaches a container; returns what the plugin prints.
 pub(super) async fn add(
@@ -101,8 +101,14 @@ impl Add<'_> {
                 leased = trace.step("dhcp", leasing) => leased?,
                 error = self.unwanted(&pod) => return Err(error),
             }
+        } else if planned.iter().any(physical::is_probed) {
+            let taking = self.take_addresses(netns, &planned);
+            tokio::select! {
+                taken = trace.step("address probes", taking) => taken?,
+                error = self.unwanted(&pod) => return Err(error),
+            }
         }
-        let concluding = self.conclude(&pod_ends, undo);
+        let concluding = self.conclude(&planned, &pod_ends, undo);
         trace.step("announce and answer", concluding).await?;
         let names: Vec<String> = hosts.into_iter().map(|host| host.link.name).collect();
         let subject = pod.subject(self.call);
@@ -178,9 +184,8 @@ impl Add<'_> {
         trace.begin("make pair");
         // The netlink thread creates them one after the other.
         let attaching = planned.iter().map(|port| {
-            self.node
-                .netlink
-                .attach(Arc::clone(netns), port.link.clone())
+            let link = self.first_link(port);
+            self.node.netlink.attach(Arc::clone(netns), link)
         });
         let attaching: Vec<Attaching> = attaching.collect();
         let done = join_all(attaching.into_iter().map(Attaching::done)).await;
@@ -213,7 +218,12 @@ impl Add<'_> {
 
     /// Announces the pod to its neighbours, removes the older sandboxes, and records the attachment
     /// as live.
-    async fn conclude(&self, pods: &[PodEnd], undo: &mut Undo) -> Result<(), Error> {
+    async fn conclude(
+        &self,
+        planned: &[PortPlan],
+        pods: &[PodEnd],
+        undo: &mut Undo,
+    ) -> Result<(), Error> {
         for error in pods.iter().flat_map(PodEnd::announce) {
             tracing::debug!(attachment = %self.call.key, "{error}");
         }
@@ -223,8 +233,8 @@ impl Add<'_> {
             .journal
             .advance(&self.call.key, State::Adding, State::Live)?;
         undo.noted = Some(State::Live);
-        if self.call.wants_lease() {
-            self.node.leases.keep(&self.call.key);
+        if planned.iter().any(|port| is_physical(&port.external_ids)) {
+            self.node.kept.keep(&self.call.key);
         }
         fault_point!("add-live");
         Ok(())

@@ -12,9 +12,11 @@ use podwire_ovs::transact::TransactError;
 use super::turns::Reason;
 use crate::duration;
 use crate::flows::FlowsError;
+use crate::ipam::LinkError;
 use crate::ipam::delegate::DelegateError;
 use crate::ipam::dhcp::DhcpError;
 use crate::ipam::pool::PoolError;
+use crate::ipam::router::RouterError;
 use crate::journal;
 use crate::plan::PlanError;
 use crate::pods::AnnotationError;
@@ -75,6 +77,9 @@ pub enum Error {
     /// A delegated IPAM plugin failed.
     #[error("{0}")]
     Ipam(#[from] DelegateError),
+    /// Other hosts could not be asked whether they have an address.
+    #[error("address probes on {0}")]
+    Probe(#[from] LinkError),
     /// No server gave the pod an address.
     #[error("network {network}: {source}")]
     Dhcp {
@@ -82,6 +87,14 @@ pub enum Error {
         network: String,
         /// The reason.
         source: DhcpError,
+    },
+    /// No router gave the pod an address.
+    #[error("network {network}: {source}")]
+    Router {
+        /// The network, and where it is.
+        network: String,
+        /// The reason.
+        source: RouterError,
     },
     /// The intent log could not be written.
     #[error("intent log: {0}")]
@@ -202,7 +215,7 @@ impl Error {
             Self::Address(PoolError::Exhausted { .. }) => ErrorCode::TRY_AGAIN,
             Self::Address(_) | Self::NoAddressSource => ErrorCode::INVALID_CONFIG,
             Self::Ipam(error) => error.code(),
-            Self::Dhcp { .. } => ErrorCode::TRY_AGAIN,
+            Self::Probe(_) | Self::Dhcp { .. } | Self::Router { .. } => ErrorCode::TRY_AGAIN,
             Self::Journal(_) => ErrorCode::IO,
             Self::Port(error) => port_code(error),
             Self::NotForPod { is_taken: true, .. } => ErrorCode::ADDRESS_TAKEN,

@@ -8,7 +8,7 @@ use std::time::Duration;
 use podwire_netns::Netlink;
 use tokio::sync::watch;
 
-use super::{Connections, Error, LastHolders, Leases, Lines};
+use super::{Connections, Error, Kept, LastHolders, Lines};
 use crate::config::{Config, Live, Mode};
 use crate::flows::Flows;
 use crate::ipam::Addresses;
@@ -54,8 +54,8 @@ pub struct Handles {
     pub(crate) sources: Sources,
     /// Counters and histograms.
     pub(crate) metrics: Arc<Metrics>,
-    /// The leases that are kept.
-    pub(crate) leases: Leases,
+    /// The addresses of physical networks that are kept.
+    pub(crate) kept: Kept,
     /// The order of operations.
     pub(crate) lines: Lines,
     /// Whether the last STATUS passed over ovn-controller's missing connection.

@@ -9,11 +9,13 @@ use std::sync::Arc;
 use podwire_apiserver::event::Warning;
 use podwire_cni::spec::Command;
 
+use super::physical::ADDRESS;
 use super::status::Health;
 use super::{Call, Error, Handles};
 use crate::ipam::pool::PoolError;
+use crate::journal::Entry;
 use crate::observe::events::Events;
-use crate::plan::{PlanError, PodRef};
+use crate::plan::{PlanError, PodRef, ids};
 use crate::pods::settings;
 use crate::pods::sources::{Missing, PodName, SourceError, Sources};
 use crate::ports::PortError;
@@ -51,6 +53,24 @@ async fn report_on_node(events: Events, node: Arc<Handles>) {
         name,
         reason: "NetworkNotReady",
         message: format!("pods get no network here: {}", reasons.join("; ")),
+    });
+}
+
+/// Reports that another host claims an address of a pod's, without waiting.
+pub(super) fn address_claimed(events: &Events, entry: &Entry, message: String) {
+    let Some((namespace, name)) = entry.pod.as_ref().and_then(|pod| pod.split_once('/')) else {
+        return;
+    };
+    let mut ids = entry.ports.iter().map(|port| &port.external_ids);
+    let uid = ids.find_map(|ids| ids.get(ids::IFACE_ID_VER).cloned());
+    events.report(Warning {
+        api: "v1",
+        kind: "Pod",
+        uid: uid.unwrap_or_default(),
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+        reason: "AddressConflict",
+        message,
     });
 }
 
@@ -95,7 +115,12 @@ fn reason(error: &Error) -> Option<&'static str> {
             PlanError::Mtu { .. } => "MTURefused",
             _ => "InvalidNetworkAnnotation",
         }),
-        Error::Address(PoolError::Taken { .. }) => Some("AddressInUse"),
+        Error::Address(PoolError::Taken { .. })
+        | Error::NotForPod {
+            field: ADDRESS,
+            is_taken: true,
+            ..
+        } => Some("AddressInUse"),
         Error::Address(PoolError::Reserved { .. } | PoolError::OutsideSubnets { .. }) => {
             Some("AddressRefused")
         }

@@ -2,13 +2,17 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
+
+use podwire_netns::Netns;
 
 use super::links::{link_names, namespace_of, remove_by_pod_ends, remove_link, remove_links};
 use super::renewal::release_lease;
 use super::{Call, Error, Handles, READY_DEADLINE, ovs_cni};
 use crate::fault::fault_point;
 use crate::ipam::Owner;
+use crate::ipam::dhcp::Leased;
 use crate::journal::{self, Entry, State};
 use crate::plan::AttachmentKey;
 use crate::ports::{self, PortError, PortRecord};
@@ -116,8 +120,8 @@ impl<'a> Removal<'a> {
         // the port.
         let advanced = node.journal.advance(key, State::Live, State::Deleting);
         removal.note(advanced);
-        node.leases.stop(key);
-        removal.release_lease().await;
+        node.kept.stop(key);
+        removal.release_leases().await;
         let known = node.ports.synced(READY_DEADLINE).await;
         let known = known.map(|()| node.ports.find(key));
         let (rows, links) = tokio::join!(
@@ -160,13 +164,23 @@ impl<'a> Removal<'a> {
         }
     }
 
-    /// Gives a lease back, while the pod's interface is there.
-    async fn release_lease(&self) {
-        if let Some(entry) = &self.entry
-            && let Some(lease) = &entry.lease
-            && let Some(netns) = namespace_of(entry)
-        {
-            release_lease(self.node, self.key, &lease.place(netns), lease).await;
+    /// Gives leases back, while the pod's interface is there.
+    async fn release_leases(&self) {
+        let Some(entry) = &self.entry else { return };
+        if entry.lease.is_none() && entry.lease6.is_none() {
+            return;
+        }
+        if let Some(netns) = namespace_of(entry) {
+            let (ipv4, ipv6) = (entry.lease.as_ref(), entry.lease6.as_ref());
+            let releasing = (self.release(ipv4, &netns), self.release(ipv6, &netns));
+            tokio::join!(releasing.0, releasing.1);
+        }
+    }
+
+    async fn release(&self, lease: Option<&impl Leased>, netns: &Arc<Netns>) {
+        if let Some(lease) = lease {
+            let place = lease.place(Arc::clone(netns));
+            release_lease(self.node, self.key, &place, lease).await;
         }
     }
 

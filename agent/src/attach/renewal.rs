@@ -3,19 +3,19 @@
 //! The intent log has each lease, so that the next agent keeps it. An address whose lease has ended
 //! is somebody else's: it is taken from the pod, and the same one is asked for again.
 
-use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ipnet::{IpNet, Ipv4Net};
 use podwire_cni::spool::boottime;
 use podwire_netns::Route;
-use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::{Instant, sleep};
 
 use super::links::namespace_of;
 use super::{Error, Handles};
-use crate::ipam::dhcp::{self, DhcpError, Lease, Place, Probe, Stage};
+use crate::ipam::Place;
+use crate::ipam::claims::Claims;
+use crate::ipam::dhcp::{DhcpError, Lease, Leased, Stage};
+use crate::ipam::dhcp6::Lease6;
 use crate::journal::{self, Entry, State};
 use crate::plan::{AttachmentKey, mac_text};
 
@@ -27,21 +27,21 @@ const REGAIN_DEADLINE: Duration = Duration::from_secs(10);
 const FIRST_REGAIN_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_REGAIN_PAUSE: Duration = Duration::from_secs(30);
 
-/// Keeps the leases of the previous agent, and those that ADDs take, as long as the agent runs.
-pub(crate) async fn keep_leases(node: Arc<Handles>, mut to_keep: UnboundedReceiver<AttachmentKey>) {
-    node.settled().await;
-    for (state, entry) in node.journal.entries().0 {
-        if state == State::Live && entry.lease.is_some() {
-            node.leases.keep(&entry.key);
-        }
+/// A lease of a family, as an attachment's entry in the intent log has it.
+pub(super) trait Noted: Leased {
+    /// Its place there.
+    fn of(entry: &mut Entry) -> &mut Option<Self>;
+}
+
+impl Noted for Lease {
+    fn of(entry: &mut Entry) -> &mut Option<Self> {
+        &mut entry.lease
     }
-    while let Some(key) = to_keep.recv().await {
-        let keeping = Keeping {
-            node: Arc::clone(&node),
-            key: key.clone(),
-        };
-        let task = tokio::spawn(keeping.run()).abort_handle();
-        node.leases.kept_by(key, task);
+}
+
+impl Noted for Lease6 {
+    fn of(entry: &mut Entry) -> &mut Option<Self> {
+        &mut entry.lease6
     }
 }
 
@@ -50,15 +50,15 @@ pub(super) async fn release_lease(
     node: &Handles,
     key: &AttachmentKey,
     place: &Place,
-    lease: &Lease,
+    lease: &impl Leased,
 ) {
-    if lease.is_lost() {
+    if lease.term().is_lost() {
         return;
     }
-    if let Err(error) = dhcp::release(&node.netlink, place, lease).await {
+    if let Err(error) = lease.release(&node.netlink, place).await {
         tracing::warn!(
             attachment = %key,
-            address = %lease.address,
+            address = %lease.net(),
             %error,
             "the lease is not given back, and runs out at the server"
         );
@@ -69,13 +69,12 @@ pub(super) async fn release_lease(
 pub(super) async fn assign(
     node: &Handles,
     place: &Place,
-    lease: &Lease,
+    lease: &impl Leased,
 ) -> Result<Vec<Route>, Error> {
     let (netlink, ifname) = (&node.netlink, &place.ifname);
     let netns = || Arc::clone(&place.netns);
     let seen = netlink.observe(netns(), ifname).await?;
-    let has_default = seen.is_some_and(|seen| seen.default_elsewhere);
-    let routes = routes(lease, has_default);
+    let routes = lease.routes(seen.is_some_and(|seen| seen.default_elsewhere));
     let addresses = vec![lease.net()];
     netlink
         .assign(netns(), ifname, addresses, routes.clone())
@@ -83,40 +82,20 @@ pub(super) async fn assign(
     Ok(routes)
 }
 
-/// The routes that come with a lease. If there are classless ones, the routers are not for use (RFC
-/// 3442). The pod's first interface keeps its default route.
-fn routes(lease: &Lease, has_default: bool) -> Vec<Route> {
-    let default = (Ipv4Net::default(), lease.routers.first().copied());
-    let mut all = match (&*lease.routes, default) {
-        ([], (_, None)) => Vec::new(),
-        ([], (dst, Some(router))) => vec![(dst, router)],
-        (some, _) => some.to_vec(),
-    };
-    all.retain(|(dst, _)| !has_default || dst.prefix_len() > 0);
-    // A route to a next hop's network must exist before the routes through it.
-    all.sort_by_key(|(_, next_hop)| !next_hop.is_unspecified());
-    let route = |(dst, next_hop): (Ipv4Net, Ipv4Addr)| {
-        let gateway = (!next_hop.is_unspecified()).then_some(IpAddr::V4(next_hop));
-        Route {
-            onlink: gateway.is_some() && !lease.address.contains(&next_hop),
-            ..Route::new(IpNet::V4(dst.trunc()), gateway)
-        }
-    };
-    all.into_iter().map(route).collect()
-}
-
-/// One lease that is kept, until its attachment is gone.
-struct Keeping {
-    node: Arc<Handles>,
-    key: AttachmentKey,
+/// Leases that are kept, until their attachment is gone.
+pub(super) struct Keeping {
+    pub(super) node: Arc<Handles>,
+    pub(super) key: AttachmentKey,
 }
 
 impl Keeping {
-    async fn run(self) {
+    /// Keeps the lease of a family, if there is one.
+    pub(super) async fn run<L: Noted>(&self) {
         let mut pause = None;
         let mut regain_pause = FIRST_REGAIN_PAUSE;
-        while let Some((entry, lease)) = self.find() {
-            let Some(until_renewal) = lease.until_renewal(boottime()) else {
+        while let Some((entry, lease)) = self.find::<L>() {
+            let term = *lease.term();
+            let Some(until_renewal) = term.until_renewal(boottime()) else {
                 return;
             };
             sleep(pause.take().unwrap_or(until_renewal)).await;
@@ -125,22 +104,22 @@ impl Keeping {
                 return;
             };
             let place = lease.place(netns);
-            match lease.stage(boottime()) {
+            match term.stage(boottime()) {
                 Stage::Bound => {}
                 Stage::Renewing => pause = self.extend(&place, &lease, false).await,
                 Stage::Rebinding => pause = self.extend(&place, &lease, true).await,
-                Stage::Ended if !lease.is_lost() => {
+                Stage::Ended if !term.is_lost() => {
                     pause = self
                         .lose(&place, &lease, "it was not renewed in time")
                         .await;
                 }
-                Stage::Ended => match self.regain(&place, &lease).await {
+                Stage::Ended => match self.regain::<L>(&place, &lease).await {
                     Ok(noted) => {
                         pause = noted;
                         regain_pause = FIRST_REGAIN_PAUSE;
                     }
                     Err(error) => {
-                        let (key, address) = (&self.key, lease.address);
+                        let (key, address) = (&self.key, lease.net());
                         tracing::warn!(
                             attachment = %key, %address, error,
                             "the pod is still without its address"
@@ -154,39 +133,35 @@ impl Keeping {
     }
 
     /// The attachment and its lease, while it lives.
-    fn find(&self) -> Option<(Entry, Lease)> {
-        match self.node.journal.find(&self.key) {
-            Ok(Some((State::Live, mut entry))) => {
-                let lease = entry.lease.take()?;
-                Some((entry, lease))
-            }
-            _ => None,
-        }
+    fn find<L: Noted>(&self) -> Option<(Entry, L)> {
+        let mut entry = self.node.journal.live(&self.key)?;
+        let lease = L::of(&mut entry).take()?;
+        Some((entry, lease))
     }
 
     /// Asks the lease's server or, if `any` is set, all of them for more time. Like the following
     /// ones, it returns after which pause to go on if the lease's times don't say it.
-    async fn extend(&self, place: &Place, lease: &Lease, any: bool) -> Option<Duration> {
-        let deadline = Instant::now() + RENEWAL_DEADLINE.min(lease.left(boottime()));
-        match dhcp::renew(&self.node.netlink, place, lease, any, deadline).await {
+    async fn extend(&self, place: &Place, lease: &impl Noted, any: bool) -> Option<Duration> {
+        let deadline = Instant::now() + RENEWAL_DEADLINE.min(lease.term().left(boottime()));
+        match lease.renew(&self.node.netlink, place, any, deadline).await {
             Ok(extended) => self.note(extended),
             Err(error @ DhcpError::Refused { .. }) => {
                 self.lose(place, lease, &error.to_string()).await
             }
             Err(error) => {
-                let (key, address) = (&self.key, lease.address);
+                let (key, address) = (&self.key, lease.net());
                 tracing::warn!(
                     attachment = %key, %address, any, %error,
                     "the lease is not renewed yet"
                 );
-                Some(lease.pause(boottime()))
+                Some(lease.term().pause(boottime()))
             }
         }
     }
 
     /// Takes the address from the pod.
-    async fn lose(&self, place: &Place, lease: &Lease, reason: &str) -> Option<Duration> {
-        let (key, address) = (&self.key, lease.address);
+    async fn lose(&self, place: &Place, lease: &impl Noted, reason: &str) -> Option<Duration> {
+        let (key, address) = (&self.key, lease.net());
         let netns = Arc::clone(&place.netns);
         let withdrawing = self
             .node
@@ -206,32 +181,34 @@ impl Keeping {
     }
 
     /// Asks for a lost address, and for no other one: it is the one that the runtime knows.
-    async fn regain(&self, place: &Place, lost: &Lease) -> Result<Option<Duration>, String> {
+    async fn regain<L: Noted>(&self, place: &Place, lost: &L) -> Result<Option<Duration>, String> {
         let netlink = &self.node.netlink;
-        let wanted = lost.address.addr();
         let deadline = Instant::now() + REGAIN_DEADLINE;
-        let acquired = dhcp::acquire(netlink, place, Some(wanted), deadline).await;
+        let acquired = L::acquire(netlink, place, lost.provided(), Some(lost), deadline).await;
         let lease = acquired.map_err(text)?;
-        if lease.address != lost.address {
-            let (server, other) = (lease.server, lease.address);
+        if lease.net() != lost.net() {
+            let (server, other) = (lease.server(), lease.net());
             release_lease(&self.node, &self.key, place, &lease).await;
             return Err(format!("server {server} gives {other} instead"));
         }
-        let probe = Probe::open(netlink, place).await.map_err(text)?;
-        if let Some(holder) = probe.holder(wanted).await.map_err(text)? {
-            dhcp::decline(netlink, place, &lease).await.map_err(text)?;
-            return Err(format!("the host {} has it", mac_text(holder)));
+        let wanted = lost.net().addr();
+        let claims = Claims::open(netlink, place, &[wanted])
+            .await
+            .map_err(text)?;
+        if let Some(claim) = claims.holder().await.map_err(text)? {
+            lease.decline(netlink, place).await.map_err(text)?;
+            return Err(format!("the host {} has it", mac_text(claim.holder)));
         }
         assign(&self.node, place, &lease).await.map_err(text)?;
-        probe.announce(wanted).map_err(text)?;
-        let (key, address) = (&self.key, lease.address);
+        claims.announce(wanted).map_err(text)?;
+        let (key, address) = (&self.key, lease.net());
         tracing::info!(attachment = %key, %address, "the pod has its address again");
         Ok(self.note(lease))
     }
 
-    fn note(&self, lease: Lease) -> Option<Duration> {
+    fn note<L: Noted>(&self, lease: L) -> Option<Duration> {
         let noted = change(&self.node, &self.key, State::Live, |entry| {
-            entry.lease = Some(lease);
+            *L::of(entry) = Some(lease);
         });
         // What is not recorded would be done again at once.
         noted.err().map(|error| {

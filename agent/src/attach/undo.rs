@@ -8,8 +8,9 @@ use super::Error;
 use super::call::Add;
 use super::removal::{delegated_del, remove_rows};
 use super::renewal::release_lease;
-use crate::ipam::Owner;
-use crate::ipam::dhcp::{Lease, Place};
+use crate::ipam::dhcp::Lease;
+use crate::ipam::dhcp6::Lease6;
+use crate::ipam::{Owner, Place};
 use crate::journal::State;
 use crate::plan::AttachmentKey;
 use crate::ports::PortRecord;
@@ -32,12 +33,26 @@ pub(super) enum Done {
     Address(IpAddr, Option<Owner>),
     /// A delegated IPAM plugin was called.
     Delegated,
-    /// A lease was taken.
+    /// A lease of an IPv4 address was taken.
     Lease(Place, Box<Lease>),
+    /// A lease of an IPv6 address was taken.
+    Lease6(Place, Box<Lease6>),
     /// Pairs were created; these are their host ends.
     Links(Vec<HostLink>),
     /// Rows were sent. They may exist whatever the answer was.
     Rows,
+}
+
+impl From<(Place, Lease)> for Done {
+    fn from((place, lease): (Place, Lease)) -> Self {
+        Self::Lease(place, Box::new(lease))
+    }
+}
+
+impl From<(Place, Lease6)> for Done {
+    fn from((place, lease): (Place, Lease6)) -> Self {
+        Self::Lease6(place, Box::new(lease))
+    }
 }
 
 impl Undo {
@@ -45,9 +60,9 @@ impl Undo {
         self.done.push(done);
     }
 
-    /// Leaves out a lease that was given back already.
-    pub(super) fn drop_lease(&mut self) {
-        self.done.retain(|done| !matches!(done, Done::Lease(..)));
+    /// Leaves out the last step, which is undone already.
+    pub(super) fn drop_last(&mut self) {
+        self.done.pop();
     }
 
     /// The older sandboxes that had an address of the ADD until now.
@@ -94,7 +109,10 @@ impl Add<'_> {
                 self.node.netlink.delete(links).await?;
             }
             Done::Lease(place, lease) => {
-                release_lease(self.node, &self.call.key, &place, &lease).await;
+                release_lease(self.node, &self.call.key, &place, &*lease).await;
+            }
+            Done::Lease6(place, lease) => {
+                release_lease(self.node, &self.call.key, &place, &*lease).await;
             }
             Done::Delegated => delegated_del(self.node, self.call).await?,
             Done::Address(address, older) => {

@@ -12,6 +12,7 @@ mod names;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use ipnet::Ipv6Net;
 use podwire_cni::private_dir::{DirError, PrivateDir, UNFINISHED};
 use podwire_cni::spool::boottime;
 use podwire_cni::wire::MAX_REQUEST;
@@ -19,6 +20,7 @@ use podwire_netns::Route;
 use serde::{Deserialize, Serialize};
 
 use crate::ipam::dhcp::Lease;
+use crate::ipam::dhcp6::Lease6;
 use crate::plan::{AttachmentKey, Bandwidth, stable_hash};
 use names::RetiredNames;
 
@@ -101,9 +103,15 @@ pub struct Entry {
     /// was never answered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ipam_del: Option<String>,
-    /// The lease of its address from the physical network.
+    /// The lease of its IPv4 address from the physical network.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lease: Option<Lease>,
+    /// The lease of its IPv6 address.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lease6: Option<Lease6>,
+    /// The addresses that the pod's kernel has made of its router's prefixes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub autonomous: Vec<Ipv6Net>,
 }
 
 /// One interface of an entry.
@@ -142,6 +150,8 @@ impl Entry {
             ports: Vec::new(),
             ipam_del: None,
             lease: None,
+            lease6: None,
+            autonomous: Vec::new(),
         }
     }
 }
@@ -244,6 +254,14 @@ impl Journal {
             }
         }
         Ok(None)
+    }
+
+    /// The entry of an attachment that lives.
+    pub fn live(&self, key: &AttachmentKey) -> Option<Entry> {
+        match self.find(key) {
+            Ok(Some((State::Live, entry))) => Some(entry),
+            _ => None,
+        }
     }
 
     /// The state of an attachment; None without an entry. Cheap: no entry is read.

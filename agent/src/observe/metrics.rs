@@ -91,6 +91,7 @@ pub struct Metrics {
     repairs: [Counter; Repair::ALL.len()],
     spooled: [Counter; Spooled::ALL.len()],
     events: [Counter; EventOutcome::ALL.len()],
+    address_claims: Counter,
 }
 
 impl Default for Metrics {
@@ -145,6 +146,13 @@ impl Default for Metrics {
             "Reports for Kubernetes Events on pods, by outcome",
             EventOutcome::ALL.map(|it| ("outcome", it.word())),
         );
+        let address_claims = Counter::default();
+        registry.register(
+            "address_claims",
+            "Claims of other hosts to addresses that pods have on physical networks, once in 10 s \
+             for each address",
+            address_claims.clone(),
+        );
         Self {
             registry,
             operations,
@@ -155,6 +163,7 @@ impl Default for Metrics {
             repairs,
             spooled,
             events,
+            address_claims,
         }
     }
 }
@@ -202,6 +211,11 @@ impl Metrics {
     /// A report for a pod's Event was handled.
     pub fn event(&self, outcome: EventOutcome) {
         self.events[outcome as usize].inc();
+    }
+
+    /// Another host claimed a pod's address.
+    pub fn address_claimed(&self) {
+        self.address_claims.inc();
     }
 
     pub(super) fn registry(&self) -> &Registry {

@@ -21,7 +21,7 @@ pub use address::{not_a_host, not_an_interfaces};
 pub use error::PlanError;
 pub use mac::pod_mac;
 pub use names::{derived_link_name, host_link_names, stable_hash};
-pub use rows::{ids, mac_text};
+pub use rows::{ids, is_physical, mac_text};
 pub use spec::{
     AttachmentKey, Bandwidth, InterfaceSpec, NodeFacts, PodRef, PortName, PortPlan, Subject,
     SwitchPort,

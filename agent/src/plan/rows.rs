@@ -91,6 +91,14 @@ pub fn mac_text(mac: MacAddr6) -> String {
     text
 }
 
+/// Whether external_ids are those of a port on a physical network: on a bridge that is not the
+/// node's own, or on an OVN network that has one.
+pub fn is_physical(external_ids: &BTreeMap<String, String>) -> bool {
+    [ids::BRIDGE, ids::PHYSICAL_NETWORK]
+        .iter()
+        .any(|id| external_ids.contains_key(*id))
+}
+
 /// The keys of an Interface row's external_ids: OVN's and ovn-kubernetes' own names, then
 /// podwire's.
 pub mod ids {

@@ -11,7 +11,8 @@ pub(super) fn privileges(config: &Config) -> Privileges {
         Capability::CAP_NET_ADMIN,
         // setns(2) into a pod's network namespace.
         Capability::CAP_SYS_ADMIN,
-        // Gratuitous ARP and unsolicited NA, and DHCP for pods, through packet sockets.
+        // Gratuitous ARP and unsolicited NA, probes of addresses, and DHCP and router solicitations
+        // for pods, through packet sockets.
         Capability::CAP_NET_RAW,
     ];
     if config.power.proc_netns {

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use podwire_tests::{Agent, conf, plugin_binary};
 use serde::Deserialize;
@@ -37,8 +38,9 @@ pub struct Podwire<'a> {
     agent: &'a Agent<'a>,
     plugin: PathBuf,
     name: &'static str,
-    /// The bridge that the configuration names.
-    bridge: Option<&'static str>,
+    /// The bridges that configurations name, one for each of a pod's networks. Without any, the pod
+    /// is on the node's own network, with an address.
+    bridges: Vec<&'static str>,
     results: Mutex<HashMap<usize, Vec<u8>>>,
 }
 
@@ -52,30 +54,35 @@ impl<'a> Podwire<'a> {
             agent,
             plugin: plugin_binary(),
             name: "podwire",
-            bridge: None,
+            bridges: Vec::new(),
             results: Mutex::default(),
         })
     }
 
-    /// The same under another name, with a configuration that names a bridge, and no addresses.
-    pub fn on(self, name: &'static str, bridge: &'static str) -> Self {
+    /// The same under another name, with pods that have a network on each of these bridges, and no
+    /// addresses: one call after the other, as Multus makes them.
+    pub fn on(self, name: &'static str, bridges: &[&'static str]) -> Self {
         Self {
             name,
-            bridge: Some(bridge),
+            bridges: bridges.to_vec(),
             ..self
         }
     }
 
-    fn conf_of(&self, seat: &Seat<'_>) -> Value {
-        let mut conf = conf();
-        match self.bridge {
-            Some(bridge) => conf["bridge"] = json!(bridge),
-            None => {
-                let capability = "io.kubernetes.cri.pod-annotations";
-                conf["runtimeConfig"] = json!({ (capability): seat.pod.annotations });
-            }
+    /// The pod's interfaces with their configurations.
+    fn networks_of(&self, seat: &Seat<'_>) -> Vec<(String, Value)> {
+        let on_bridge = |(number, bridge): (usize, &&str)| {
+            let mut conf = conf();
+            conf["bridge"] = json!(bridge);
+            (format!("net{number}"), conf)
+        };
+        if self.bridges.is_empty() {
+            let mut conf = conf();
+            let capability = "io.kubernetes.cri.pod-annotations";
+            conf["runtimeConfig"] = json!({ (capability): seat.pod.annotations });
+            return vec![(seat.pod.interface.clone(), conf)];
         }
-        conf
+        self.bridges.iter().enumerate().map(on_bridge).collect()
     }
 
     fn results(&self) -> std::sync::MutexGuard<'_, HashMap<usize, Vec<u8>>> {
@@ -83,12 +90,28 @@ impl<'a> Podwire<'a> {
         self.results.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn run(&self, verb: &str, seat: &Seat<'_>, conf: &Value) -> Result<(Sample, Vec<u8>), Error> {
-        let mut plugin = Command::new(&self.plugin);
-        plugin.current_dir("/").envs(seat.pod.environment(verb));
+    /// Calls the plugin for each of the pod's networks; the sample is of all of them, and the
+    /// output the last one's.
+    fn run(
+        &self,
+        verb: &str,
+        seat: &Seat<'_>,
+        prev: Option<&Value>,
+    ) -> Result<(Sample, Vec<u8>), Error> {
+        let (mut took, mut stdout) = (Duration::ZERO, Vec::new());
         let name = format!("podwire-cni {verb}");
-        let run = exec(&mut plugin, conf.to_string().as_bytes(), &name, seat.number)?;
-        Ok((Sample::whole(&seat.pod.container, run.took), run.stdout))
+        for (interface, mut conf) in self.networks_of(seat) {
+            if let Some(prev) = prev {
+                conf["prevResult"] = prev.clone();
+            }
+            let mut plugin = Command::new(&self.plugin);
+            plugin.current_dir("/").envs(seat.pod.environment(verb));
+            plugin.env("CNI_IFNAME", interface);
+            let run = exec(&mut plugin, conf.to_string().as_bytes(), &name, seat.number)?;
+            took += run.took;
+            stdout = run.stdout;
+        }
+        Ok((Sample::whole(&seat.pod.container, took), stdout))
     }
 }
 
@@ -102,10 +125,14 @@ impl Subject for Podwire<'_> {
     }
 
     fn has_check(&self) -> bool {
-        true
+        // It compares one network.
+        self.bridges.len() < 2
     }
 
     fn explain(&self, samples: &mut [Sample]) -> Result<(), Error> {
+        if self.bridges.len() > 1 {
+            return Ok(());
+        }
         let page = format!("/v1/traces?last={}", samples.len());
         let traces = self.agent.get_json(&page);
         let operations: Vec<Operation> = serde_json::from_value(traces["operations"].clone())
@@ -136,21 +163,19 @@ struct PodwireWorker<'a>(&'a Podwire<'a>);
 
 impl Worker for PodwireWorker<'_> {
     fn add(&mut self, seat: &Seat<'_>) -> Result<Sample, Error> {
-        let (sample, result) = self.0.run("ADD", seat, &self.0.conf_of(seat))?;
+        let (sample, result) = self.0.run("ADD", seat, None)?;
         self.0.results().insert(seat.number, result);
         Ok(sample)
     }
 
     fn del(&mut self, seat: &Seat<'_>) -> Result<Sample, Error> {
-        Ok(self.0.run("DEL", seat, &self.0.conf_of(seat))?.0)
+        Ok(self.0.run("DEL", seat, None)?.0)
     }
 
     fn check(&mut self, seat: &Seat<'_>) -> Result<Sample, Error> {
-        let mut conf = self.0.conf_of(seat);
         let result = self.0.results().get(&seat.number).cloned();
-        conf["prevResult"] =
-            serde_json::from_slice(&result.unwrap_or_default()).unwrap_or_default();
-        Ok(self.0.run("CHECK", seat, &conf)?.0)
+        let prev = serde_json::from_slice(&result.unwrap_or_default()).unwrap_or_default();
+        Ok(self.0.run("CHECK", seat, Some(&prev))?.0)
     }
 }
 

@@ -117,6 +117,12 @@ fn a_pod_on_a_physical_network_is_refused_without_its_mapping_and_then_talks_on_
     let (host, _) = attached(&node, "host", &outside);
     traffic::ping_until_answered(host.place(), address("192.0.2.11")).unwrap();
     traffic::tcp_echo(web.place(), host.place(), address("192.0.2.1"), 1 << 20).unwrap();
+    // A host of the physical network takes the pod's address.
+    let says = |mac| frames::arp_announcement(mac, "192.0.2.11".parse().unwrap());
+    let heard = Capture::on(host.place(), "net1").unwrap();
+    frames::send(host.place(), "net1", &[says([2, 0, 0, 0, 0, 9])]).unwrap();
+    let own = links::mac(web.place(), "net1");
+    heard.until(|frame| frame == says(own)).unwrap();
     web.exec("CHECK", &with_prev(&lan, &result)).success();
     web.exec("DEL", &lan).success();
     host.exec("DEL", &outside).success();

@@ -5,6 +5,7 @@
 mod addresses;
 mod announcing;
 mod attaching;
+mod claims;
 mod deleting;
 mod flushing;
 mod host_side;

@@ -7,13 +7,9 @@ use ipnet::Ipv4Net;
 use macaddr::MacAddr6;
 use podwire_cni::spool::boottime;
 
-use super::lease::FOREVER;
 use super::options::{self, Options};
-use super::{DhcpError, Lease, Provided, Times};
-
-/// The shortest lease in seconds that is kept as given; a shorter one would have the client ask
-/// without a pause.
-const SHORTEST: u32 = 4;
+use super::term::{FOREVER, SHORTEST};
+use super::{DhcpError, Lease, Provided, Term, Times};
 
 /// The shortest message that every relay passes on (RFC 1542, section 2.1), in bytes.
 const LEAST_LENGTH: usize = 300;
@@ -216,11 +212,10 @@ impl Answer {
             Ask::Select { address, .. } | Ask::Renew { address } if self.is_refusal => address,
             _ => return Ok(self),
         };
-        let (ifname, server) = (ifname.to_owned(), self.server);
         Err(DhcpError::Refused {
-            ifname,
-            server,
-            address,
+            ifname: ifname.to_owned(),
+            server: self.server.to_string(),
+            address: address.into(),
         })
     }
 
@@ -238,8 +233,10 @@ impl Answer {
             name_servers: options.addresses(options::NAME_SERVERS),
             domain: options.text(options::DOMAIN).and_then(domain),
             provided: Vec::new(),
-            since: boottime(),
-            times: self.times(),
+            term: Term {
+                since: boottime(),
+                times: self.times(),
+            },
         }
     }
 
@@ -254,18 +251,12 @@ impl Answer {
         net.ok().filter(|net| net.prefix_len() > 0).unwrap_or(alone)
     }
 
-    /// Its times, in their order whatever the server says (RFC 2131, section 4.4.5).
     fn times(&self) -> Times {
         let said = |code| self.options.number(code);
         let end = said(options::LEASE_TIME).unwrap_or(FOREVER).max(SHORTEST);
         let renewal = said(options::RENEWAL).unwrap_or(end / 2);
         let rebinding = said(options::REBINDING).unwrap_or(end - end / 8);
-        let rebinding = rebinding.clamp(2, end - 1);
-        Times {
-            renewal: renewal.clamp(1, rebinding - 1),
-            rebinding,
-            end,
-        }
+        Times::of(end, renewal, rebinding)
     }
 }
 
@@ -286,7 +277,7 @@ fn domain(name: &str) -> Option<String> {
 }
 
 /// A transaction's id that nobody can guess who does not hear it.
-pub(super) fn new_id() -> u32 {
+pub(in crate::ipam) fn new_id() -> u32 {
     RandomState::new().hash_one(boottime()) as u32
 }
 

@@ -8,69 +8,44 @@ mod lease;
 mod message;
 mod options;
 mod packet;
-mod probe;
 mod provided;
+mod term;
 
-use std::net::Ipv4Addr;
-use std::sync::Arc;
+use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use macaddr::MacAddr6;
-use podwire_netns::{self as netns, LinkSocket, Netlink, Netns, Packets, arp_request};
+use podwire_netns::{LinkSocket, Netlink, Packets, arp_request};
 use tokio::time::Instant;
 
+use super::claims::arp_reply;
+use super::link::{LinkError, Place, open, receive, sent};
+use super::router::RouterError;
 use crate::duration;
 use crate::plan::mac_text;
-pub use lease::{Lease, Stage, Times};
+pub use lease::{Lease, Leased};
+pub(super) use message::new_id;
 use message::{Answer, Ask};
-pub use probe::{PROBE_TIME, Probe};
-pub use provided::{Provided, provided};
+pub use provided::{Provided, families, provided};
+pub use term::{Stage, Term, Times};
 
 /// The first wait for an answer; each further one is twice as long (RFC 2131, section 4.1, starts
 /// with four seconds, which would be most of an ADD's time).
-const FIRST_WAIT: Duration = Duration::from_secs(1);
+pub(super) const FIRST_WAIT: Duration = Duration::from_secs(1);
 
 /// How long a server has to confirm what it has offered, before others are asked again.
-const CONFIRM_DEADLINE: Duration = Duration::from_secs(4);
+pub(super) const CONFIRM_DEADLINE: Duration = Duration::from_secs(4);
 
 /// How long a release waits for the server's host to answer an ARP request. As the release was sent
 /// before, it has passed the switch then; the port may go.
-const RELEASE_DEADLINE: Duration = Duration::from_millis(500);
-
-/// The largest packet that is read: more than any that a server sends (RFC 2131, section 2, asks
-/// for 576 bytes).
-const LONGEST: usize = 1500;
-
-/// The interface that a lease is for.
-#[derive(Debug, Clone)]
-pub struct Place {
-    /// The pod's namespace.
-    pub netns: Arc<Netns>,
-    /// The interface in it.
-    pub ifname: String,
-    /// The options that the network configuration has the client send.
-    pub provided: Vec<Provided>,
-}
+pub(super) const RELEASE_DEADLINE: Duration = Duration::from_millis(500);
 
 /// Why there is no lease.
 #[derive(Debug, thiserror::Error)]
 pub enum DhcpError {
-    /// The kernel refused a socket.
-    #[error("DHCP on {ifname}: {source}")]
-    Kernel {
-        /// The interface.
-        ifname: String,
-        /// The kernel's error.
-        source: netns::Error,
-    },
-    /// The socket could not be read or written.
-    #[error("DHCP on {ifname}: {source}")]
-    Socket {
-        /// The interface.
-        ifname: String,
-        /// The kernel's error.
-        source: std::io::Error,
-    },
+    /// Packets could not be sent or received.
+    #[error("DHCP on {0}")]
+    Link(#[from] LinkError),
     /// No server answered.
     #[error("DHCP on {ifname}: no server answered {asked} within {}", duration::text(*waited))]
     NoAnswer {
@@ -82,15 +57,32 @@ pub enum DhcpError {
         waited: Duration,
     },
     /// The server refused what it had offered, or what it had given before.
-    #[error("DHCP on {ifname}: server {server} refused {address} (DHCPNAK)")]
+    #[error("DHCP on {ifname}: server {server} refused {address}")]
     Refused {
         /// The interface.
         ifname: String,
         /// The server.
-        server: Ipv4Addr,
+        server: String,
         /// The address.
-        address: Ipv4Addr,
+        address: IpAddr,
     },
+    /// The server has no address for the pod.
+    #[error("DHCP on {ifname}: server {server} has no address to give")]
+    NoAddress {
+        /// The interface.
+        ifname: String,
+        /// The server.
+        server: String,
+    },
+    /// There is nowhere to ask from.
+    #[error("DHCP on {ifname}: the interface has no link-local address")]
+    NoLinkLocal {
+        /// The interface.
+        ifname: String,
+    },
+    /// The interface's addresses could not be read, or its own is another host's.
+    #[error("DHCP: {0}")]
+    Router(#[from] RouterError),
     /// Another host answered for the address that a server gave.
     #[error(
         "DHCP on {ifname}: server {server} gave {address}, which the host {} has; it was \
@@ -101,26 +93,28 @@ pub enum DhcpError {
         /// The interface.
         ifname: String,
         /// The server.
-        server: Ipv4Addr,
+        server: String,
         /// The address.
-        address: Ipv4Addr,
+        address: IpAddr,
         /// The other host's MAC address.
         holder: MacAddr6,
     },
 }
 
 /// Gets a lease: DHCPDISCOVER and DHCPREQUEST, repeated until the deadline. `wanted` is the address
-/// to ask for, if there was one before.
+/// to ask for, if there was one before; `provided` are
+/// the options that the network configuration has the client send.
 ///
 /// # Errors
 /// [`DhcpError`].
 pub async fn acquire(
     netlink: &Netlink,
     place: &Place,
+    provided: &[Provided],
     wanted: Option<Ipv4Addr>,
     deadline: Instant,
 ) -> Result<Lease, DhcpError> {
-    let exchange = Exchange::open(netlink, place).await?;
+    let exchange = Exchange::open(netlink, place, provided).await?;
     let discover = Ask::Discover { wanted };
     loop {
         let offer = exchange.ask(&discover, None, deadline).await?;
@@ -132,7 +126,7 @@ pub async fn acquire(
         let again = match exchange.ask(&request, None, until).await {
             Ok(answer) => {
                 return Ok(Lease {
-                    provided: place.provided.clone(),
+                    provided: provided.to_vec(),
                     ..answer.lease(&place.ifname)
                 });
             }
@@ -161,7 +155,7 @@ pub async fn renew(
     any: bool,
     deadline: Instant,
 ) -> Result<Lease, DhcpError> {
-    let exchange = Exchange::open(netlink, place).await?;
+    let exchange = Exchange::open(netlink, place, &lease.provided).await?;
     let request = Ask::Renew {
         address: lease.address.addr(),
     };
@@ -175,12 +169,12 @@ pub async fn renew(
 /// # Errors
 /// [`DhcpError`]; the server may then give it again.
 pub async fn decline(netlink: &Netlink, place: &Place, lease: &Lease) -> Result<(), DhcpError> {
-    let exchange = Exchange::open(netlink, place).await?;
+    let exchange = Exchange::open(netlink, place, &lease.provided).await?;
     let decline = Ask::Decline {
         address: lease.address.addr(),
         server: lease.server,
     };
-    exchange.send(&decline, message::new_id(), None)
+    exchange.send(&decline, new_id(), None)
 }
 
 /// Gives a lease back. No server confirms that; the message is known to have left the node when the
@@ -189,7 +183,7 @@ pub async fn decline(netlink: &Netlink, place: &Place, lease: &Lease) -> Result<
 /// # Errors
 /// [`DhcpError`]; the lease then runs out at the server.
 pub async fn release(netlink: &Netlink, place: &Place, lease: &Lease) -> Result<(), DhcpError> {
-    let exchange = Exchange::open(netlink, place).await?;
+    let exchange = Exchange::open(netlink, place, &lease.provided).await?;
     let address = lease.address.addr();
     let arp = open(netlink, place, Packets::Arp).await?;
     let release = Ask::Release {
@@ -197,7 +191,7 @@ pub async fn release(netlink: &Netlink, place: &Place, lease: &Lease) -> Result<
         server: lease.server,
     };
     let mac = MacAddr6::from(lease.server_mac);
-    exchange.send(&release, message::new_id(), Some((lease.server, mac)))?;
+    exchange.send(&release, new_id(), Some((lease.server, mac)))?;
     let next_hop = match lease.address.contains(&lease.server) {
         true => Some(lease.server),
         false => lease.routers.first().copied(),
@@ -208,7 +202,7 @@ pub async fn release(netlink: &Netlink, place: &Place, lease: &Lease) -> Result<
     let request = arp_request(exchange.ipv4.mac, address, next_hop);
     sent(arp.send(&request, mac), &place.ifname)?;
     let answered = receive(&arp, &place.ifname, |arp, _| {
-        (packet::arp_reply(arp)? == next_hop).then_some(())
+        (arp_reply(arp)? == next_hop).then_some(())
     });
     // Without an answer, it has had its time.
     let _ = tokio::time::timeout(RELEASE_DEADLINE, answered).await;
@@ -219,12 +213,22 @@ pub async fn release(netlink: &Netlink, place: &Place, lease: &Lease) -> Result<
 struct Exchange<'a> {
     ipv4: LinkSocket,
     place: &'a Place,
+    /// The options that the network configuration has the client send.
+    provided: &'a [Provided],
 }
 
 impl<'a> Exchange<'a> {
-    async fn open(netlink: &Netlink, place: &'a Place) -> Result<Self, DhcpError> {
+    async fn open(
+        netlink: &Netlink,
+        place: &'a Place,
+        provided: &'a [Provided],
+    ) -> Result<Self, DhcpError> {
         let ipv4 = open(netlink, place, Packets::Ipv4).await?;
-        Ok(Self { ipv4, place })
+        Ok(Self {
+            ipv4,
+            place,
+            provided,
+        })
     }
 
     /// Asks until there is an answer, or the deadline has passed.
@@ -234,7 +238,7 @@ impl<'a> Exchange<'a> {
         to: Option<(Ipv4Addr, MacAddr6)>,
         deadline: Instant,
     ) -> Result<Answer, DhcpError> {
-        let (began, id, mac) = (Instant::now(), message::new_id(), self.ipv4.mac);
+        let (began, id, mac) = (Instant::now(), new_id(), self.ipv4.mac);
         let mut wait = FIRST_WAIT;
         loop {
             self.send(ask, id, to)?;
@@ -261,48 +265,8 @@ impl<'a> Exchange<'a> {
         let socket = &self.ipv4;
         let all = (Ipv4Addr::BROADCAST, MacAddr6::broadcast());
         let (to, to_mac) = to.unwrap_or(all);
-        let payload = ask.encode(id, socket.mac, &self.place.provided);
+        let payload = ask.encode(id, socket.mac, self.provided);
         let packet = packet::udp_to_server(ask.source(), to, &payload);
-        sent(socket.send(&packet, to_mac), &self.place.ifname)
+        Ok(sent(socket.send(&packet, to_mac), &self.place.ifname)?)
     }
-}
-
-/// What became of sending. A packet that the link's queue has no room for is as good as lost: it is
-/// repeated.
-fn sent(sent: std::io::Result<()>, ifname: &str) -> Result<(), DhcpError> {
-    match sent {
-        Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => Ok(()),
-        sent => sent.map_err(|source| DhcpError::Socket {
-            ifname: ifname.to_owned(),
-            source,
-        }),
-    }
-}
-
-/// Receives until `read` takes something from a packet.
-async fn receive<T>(
-    socket: &LinkSocket,
-    ifname: &str,
-    read: impl Fn(&[u8], MacAddr6) -> Option<T>,
-) -> Result<T, DhcpError> {
-    let mut packet = [0; LONGEST];
-    loop {
-        let received = socket.receive(&mut packet).await;
-        let (length, from) = received.map_err(|source| DhcpError::Socket {
-            ifname: ifname.to_owned(),
-            source,
-        })?;
-        if let Some(taken) = packet.get(..length).and_then(|it| read(it, from)) {
-            return Ok(taken);
-        }
-    }
-}
-
-async fn open(netlink: &Netlink, place: &Place, packets: Packets) -> Result<LinkSocket, DhcpError> {
-    let ifname = &place.ifname;
-    let opened = netlink.link_socket(Arc::clone(&place.netns), ifname, packets);
-    opened.await.map_err(|source| DhcpError::Kernel {
-        ifname: ifname.clone(),
-        source,
-    })
 }

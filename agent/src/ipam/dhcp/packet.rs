@@ -1,8 +1,7 @@
-//! The packets around DHCP's messages: IPv4 with UDP, and ARP.
+//! The packets around DHCP's messages: IPv4 with UDP.
 
 use std::net::Ipv4Addr;
 
-use macaddr::MacAddr6;
 use podwire_netns::internet_checksum;
 
 const UDP: u8 = 17;
@@ -48,30 +47,6 @@ pub(super) fn udp_to_client(packet: &[u8]) -> Option<&[u8]> {
     udp.get(UDP_HEADER..usize::from(u16_at(udp, 4)?))
 }
 
-/// The MAC address of whoever has an address, or asks whether somebody has it (RFC 5227, section
-/// 2.1.1), by an ARP packet; None if it is another packet.
-pub(super) fn arp_claim(packet: &[u8], address: Ipv4Addr) -> Option<MacAddr6> {
-    let is_request = match packet.get(..8)? {
-        [0, 1, 0x08, 0, 6, 4, 0, operation @ (1 | 2)] => *operation == 1,
-        _ => return None,
-    };
-    let address_at = |at: usize| -> Option<Ipv4Addr> {
-        let bytes: [u8; 4] = packet.get(at..at + 4)?.try_into().ok()?;
-        Some(bytes.into())
-    };
-    let sender: [u8; 6] = packet.get(8..14)?.try_into().ok()?;
-    let (has, asks_for) = (address_at(14)?, address_at(24)?);
-    let is_probe = is_request && has.is_unspecified() && asks_for == address;
-    (has == address || is_probe).then_some(sender.into())
-}
-
-/// The sender of an ARP reply; None if it is another packet.
-pub(super) fn arp_reply(packet: &[u8]) -> Option<Ipv4Addr> {
-    let is_reply = packet.get(..8)? == [0, 1, 0x08, 0, 6, 4, 0, 2];
-    let sender: [u8; 4] = packet.get(14..18)?.try_into().ok()?;
-    is_reply.then_some(sender.into())
-}
-
 fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
     let two = bytes.get(at..at + 2)?;
     Some(u16::from_be_bytes(two.try_into().ok()?))
@@ -80,7 +55,6 @@ fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use podwire_netns::arp_request;
 
     #[test]
     fn a_packet_to_the_server_has_a_valid_header_and_its_payload() {
@@ -101,38 +75,5 @@ mod tests {
         }
         packet[6] = 0x20;
         assert_eq!(udp_to_client(&packet), None);
-    }
-
-    #[test]
-    fn a_reply_tells_its_sender_and_a_request_none() {
-        let own = Ipv4Addr::new(192, 0, 2, 7);
-        let mut packet = arp_request(MacAddr6::nil(), own, own);
-        assert_eq!(arp_reply(&packet), None);
-        packet[7] = 2;
-        assert_eq!(arp_reply(&packet), Some(own));
-        assert_eq!(arp_reply(&packet[..17]), None);
-    }
-
-    #[test]
-    fn whoever_has_an_address_or_asks_for_it_too_claims_it() {
-        let (mac, host) = (MacAddr6::new(2, 0, 0, 0, 0, 1), Ipv4Addr::new(192, 0, 2, 7));
-        let other = Ipv4Addr::new(192, 0, 2, 8);
-        let none = Ipv4Addr::UNSPECIFIED;
-        for (from, target, claims) in [
-            (host, other, Some(mac)),
-            (host, host, Some(mac)),
-            (none, host, Some(mac)),
-            (none, other, None),
-            (other, host, None),
-        ] {
-            let mut packet = arp_request(mac, from, target);
-            assert_eq!(arp_claim(&packet, host), claims, "{from} {target}");
-            packet[7] = 2;
-            let replies = claims.filter(|_| from == host);
-            assert_eq!(arp_claim(&packet, host), replies, "{from} {target}");
-            packet[7] = 3;
-            assert_eq!(arp_claim(&packet, host), None);
-            assert_eq!(arp_claim(&packet[..27], host), None);
-        }
     }
 }

@@ -5,6 +5,8 @@ use podwire_cni::env::Args;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::ipam::Family;
+
 /// The names that stand for numbers (RFC 2132).
 const NAMES: [(&str, u8); 4] = [
     ("host-name", 12),
@@ -51,6 +53,25 @@ pub fn provided(section: &Map<String, Value>, args: &Args) -> Result<Vec<Provide
     };
     let read = |(at, entry): (usize, &Value)| {
         one(entry, args).map_err(|problem| format!("ipam.provide[{at}]: {problem}"))
+    };
+    entries.iter().enumerate().map(read).collect()
+}
+
+/// Reads `ipFamilies` of an `ipam` section: IPv4 alone if it is missing, as with the plugin.
+///
+/// # Errors
+/// What is wrong with which field.
+pub fn families(section: &Map<String, Value>) -> Result<Vec<Family>, String> {
+    let entries = match section.get("ipFamilies") {
+        None | Some(Value::Null) => return Ok(vec![Family::V4]),
+        Some(Value::Array(entries)) if !entries.is_empty() => entries,
+        Some(_) => return Err("ipam.ipFamilies is not a list of IPv4 and IPv6".to_owned()),
+    };
+    let all = [Family::V4, Family::V6];
+    let read = |(at, entry): (usize, &Value)| {
+        let named = |family: &&Family| entry.as_str() == Some(&*family.to_string());
+        let family = all.iter().find(named).copied();
+        family.ok_or_else(|| format!("ipam.ipFamilies[{at}]: {entry} is neither IPv4 nor IPv6"))
     };
     entries.iter().enumerate().map(read).collect()
 }
@@ -103,6 +124,23 @@ mod tests {
         ]);
         assert_eq!(read(both), Ok(vec![of(12, "web-0"), of(77, "pods")]));
         assert_eq!(read(Value::Null), Ok(Vec::new()));
+    }
+
+    #[test]
+    fn families_are_ipv4_unless_they_are_named() {
+        let read = |value: Value| families(json!({"ipFamilies": value}).as_object().unwrap());
+        assert_eq!(families(&Map::new()), Ok(vec![Family::V4]));
+        let both = json!(["IPv4", "IPv6"]);
+        assert_eq!(read(both), Ok(vec![Family::V4, Family::V6]));
+        assert_eq!(read(json!(["IPv6"])), Ok(vec![Family::V6]));
+        for (value, words) in [
+            (json!([]), "ipam.ipFamilies is not a list"),
+            (json!("IPv6"), "ipam.ipFamilies is not a list"),
+            (json!(["IPv4", "ipv6"]), "ipam.ipFamilies[1]: \"ipv6\""),
+        ] {
+            let error = read(value).unwrap_err();
+            assert!(error.contains(words), "{error}");
+        }
     }
 
     #[test]

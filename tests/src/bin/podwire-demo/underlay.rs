@@ -1,12 +1,17 @@
 //! `make demo-underlay`: two machines with a spare NIC each on a switch with VLANs. The node role
 //! makes a bridge of the NIC, pods on it are in VLAN 100 of the physical network and have addresses
-//! of its DHCP server, and a host outside talks to them.
+//! of its DHCP server and its router, and a host outside talks to them, and takes an address of
+//! theirs.
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use podwire_tests::dhcp::Dhcp;
+use podwire_tests::frames::{self, Capture};
 use podwire_tests::machine::Machine;
-use podwire_tests::{AgentOptions, Failure, Place, Pod, TestNode, addresses, run_in, traffic};
+use podwire_tests::{
+    Agent, AgentOptions, Failure, Place, Pod, TestNode, addresses, links, run_in, traffic,
+};
 use serde_json::{Value, json};
 
 use crate::proof::{Proof, expect};
@@ -16,10 +21,13 @@ use crate::{TCP_BYTES, kept_logs, marks, nothing_left, parsed};
 const BRIDGE: &str = "--data-bridge br-data:eth1:physnet1";
 const VLAN: u16 = 100;
 const OUTSIDE: &str = "198.51.100.1";
+const OUTSIDE_IPV6: &str = "2001:db8:100::1";
 const NAMES: [&str; 2] = ["node-a", "node-b"];
 
-/// Leases of two minutes; clients renew them after three seconds.
-const LEASES: [&str; 4] = [
+/// Leases of two minutes, which clients renew after three seconds; and router advertisements.
+const LEASES: [&str; 6] = [
+    "--enable-ra",
+    "--dhcp-range=2001:db8:100::,ra-only,64,600",
     "--dhcp-range=198.51.100.50,198.51.100.99,120",
     "--dhcp-option=58,3",
     "--dhcp-option=59,60",
@@ -69,12 +77,13 @@ fn story(
             let wires = NAMES.map(|name| format!("add-port br-wire {name}"));
             switch.vsctl(wires.join(" -- "));
             switch.vsctl(format!("add-port br-wire outside tag={VLAN}"));
-            let address = format!("address add {OUTSIDE}/24 dev eth0");
-            run_in(outside, "ip", address)?;
-            Ok(((), format!("{OUTSIDE}/24")))
+            for net in [format!("{OUTSIDE}/24"), format!("{OUTSIDE_IPV6}/64 nodad")] {
+                run_in(outside, "ip", format!("address add {net} dev eth0"))?;
+            }
+            Ok(((), format!("{OUTSIDE}/24, {OUTSIDE_IPV6}/64")))
         },
     )?;
-    let dhcp = stage.step("a DHCP server runs on that host", || {
+    let dhcp = stage.step("a DHCP server and router runs on that host", || {
         let dhcp = Dhcp::dnsmasq(switch, outside, &LEASES);
         Ok((dhcp, "leases of 2 min, T1 after 3 s".to_owned()))
     })?;
@@ -103,7 +112,7 @@ fn story(
         (&machines[1], "stranger", VLAN + 1),
     ] {
         let from = match vlan {
-            VLAN => "an address from the server",
+            VLAN => "addresses from server and router",
             _ => STRANGER,
         };
         let title = format!("ADD {name}, VLAN {vlan}, {from}");
@@ -111,17 +120,19 @@ fn story(
             let conf = conf(vlan);
             let pod = machine.node().pod(name);
             let add = pod.exec("ADD", &conf);
-            let address = addresses(&add.success())?[0].to_string();
+            let all = addresses(&add.success())?;
             let took = stage::milliseconds(add.duration());
-            Ok(((pod, conf, address.clone()), format!("{address}, {took}")))
+            let shown: Vec<String> = all.iter().map(ToString::to_string).collect();
+            Ok(((pod, conf, all), format!("{}, {took}", shown.join(", "))))
         })?);
     }
     let [(web, _, of_web), (db, _, of_db), (stranger, ..)] = &pods[..] else {
         unreachable!("three were wired")
     };
-    stage.say(&picture(of_web, of_db));
     let [web, db] = [(web, &**of_web), (db, &**of_db)];
+    stage.say(&picture(web.1, db.1));
     talk(stage, outside, [web, db])?;
+    take(stage, outside, web, &agents[0])?;
     stage.step("who is in another VLAN hears nobody", || {
         let silent = traffic::ping(stranger.place(), parsed(OUTSIDE)?, 1).is_err();
         expect("stranger", "no answer", silent, || "an answer".to_owned())?;
@@ -131,8 +142,8 @@ fn story(
         "the agents are replaced, and the new ones renew the leases",
         || {
             let agents = agents.map(|agent| agent.kill_and_restart());
-            for (_, address) in [web, db] {
-                let renewed = format!("DHCPACK(eth0) {address} ");
+            for (_, all) in [web, db] {
+                let renewed = format!("DHCPACK(eth0) {} ", all[0]);
                 dhcp.await_count(&renewed, dhcp.count(&renewed) + 1);
             }
             Ok((agents, "T1".to_owned()))
@@ -171,33 +182,53 @@ fn story(
 }
 
 /// Each pod and the host outside, and the pods with each other.
-fn talk(stage: &Stage, outside: &Place, pods: [(&Pod<'_>, &str); 2]) -> Result<(), ()> {
+fn talk(stage: &Stage, outside: &Place, pods: [(&Pod<'_>, &[IpAddr]); 2]) -> Result<(), ()> {
     let [(web, of_web), (db, of_db)] = pods;
     let mebibytes = TCP_BYTES >> 20;
+    let across = "web and db, across the switch,";
     for (title, from, to, at) in [
-        ("the host outside and web", outside, web.place(), of_web),
-        ("the host outside and db", outside, db.place(), of_db),
-        (
-            "web and db, across the switch,",
-            web.place(),
-            db.place(),
-            of_db,
-        ),
+        ("the host outside and web", outside, web.place(), of_web[0]),
+        ("the host outside and db", outside, db.place(), of_db[0]),
+        (across, web.place(), db.place(), of_db[1]),
     ] {
-        let title = format!("{title} exchange {mebibytes} MiB by TCP");
+        let family = if at.is_ipv4() { "IPv4" } else { "IPv6" };
+        let title = format!("{title} exchange {mebibytes} MiB by TCP over {family}");
         stage.step(&title, || {
-            traffic::ping_until_answered(from, parsed(at)?)?;
+            traffic::ping_until_answered(from, at)?;
             let started = std::time::Instant::now();
-            traffic::tcp_echo(from, to, parsed(at)?, TCP_BYTES)?;
+            traffic::tcp_echo(from, to, at, TCP_BYTES)?;
             Ok(((), stage::milliseconds(started.elapsed())))
         })?;
     }
     Ok(())
 }
 
+/// The host outside says that a pod's address is its own.
+fn take(
+    stage: &Stage,
+    outside: &Place,
+    (web, of_web): (&Pod<'_>, &[IpAddr]),
+    agent: &Agent<'_>,
+) -> Result<(), ()> {
+    let title = "the host outside says that web's address is its own: the agent answers for web";
+    stage.step(title, || {
+        let IpAddr::V4(address) = of_web[0] else {
+            unreachable!("its first address is of the family that is asked for first")
+        };
+        let heard = Capture::on(outside, "eth0")?;
+        let claim = frames::arp_announcement([2, 0, 0, 0, 0, 9], address);
+        frames::send(outside, "eth0", &[claim])?;
+        agent.await_log("another host says that the pod's address is its own");
+        let own = links::mac(web.place(), "eth0");
+        heard.until(|frame| frame == frames::arp_announcement(own, address))?;
+        traffic::ping_until_answered(outside, of_web[0])?;
+        Ok(((), of_web[0].to_string()))
+    })
+}
+
 fn conf(vlan: u16) -> Value {
     let ipam = match vlan {
-        VLAN => json!({"type": "dhcp"}),
+        VLAN => json!({"type": "dhcp", "ipFamilies": ["IPv4", "IPv6"]}),
         _ => json!({"type": "static", "addresses": [{"address": format!("{STRANGER}/24")}]}),
     };
     json!({
@@ -206,7 +237,8 @@ fn conf(vlan: u16) -> Value {
     })
 }
 
-fn picture(web: &str, db: &str) -> String {
+fn picture(web: &[IpAddr], db: &[IpAddr]) -> String {
+    let [web, db] = [web, db].map(|all| all[0].to_string());
     format!(
         "
                    switch

@@ -144,18 +144,18 @@ fn a_refusal_is_an_error_with_server_and_address() {
 
 #[test]
 fn a_lease_has_what_the_server_said_or_the_rfcs_times() {
-    assert_eq!(lease(&[]).times, times(60, 105, 120));
+    assert_eq!(lease(&[]).term.times, times(60, 105, 120));
     let said = [(options::RENEWAL, 3), (options::REBINDING, 7)].map(|(code, it)| seconds(code, it));
-    assert_eq!(lease(&said).times, times(3, 7, 120));
+    assert_eq!(lease(&said).term.times, times(3, 7, 120));
     let mixed_up = [(options::RENEWAL, 500), (options::REBINDING, 400)];
     let mixed_up = mixed_up.map(|(code, it)| seconds(code, it));
-    assert_eq!(lease(&mixed_up).times, times(118, 119, 120));
+    assert_eq!(lease(&mixed_up).term.times, times(118, 119, 120));
     assert_eq!(
-        lease(&[seconds(options::LEASE_TIME, 0)]).times,
+        lease(&[seconds(options::LEASE_TIME, 0)]).term.times,
         times(2, 3, 4)
     );
     let forever = lease(&[seconds(options::LEASE_TIME, FOREVER)]);
-    assert_eq!(forever.until_renewal(0), None);
+    assert_eq!(forever.term.until_renewal(0), None);
 }
 
 #[test]
@@ -199,7 +199,7 @@ proptest! {
             }
         }
         if let Some(answer) = parse(&bytes, &RENEWING) {
-            let Times { renewal, rebinding, end } = answer.lease("net1").times;
+            let Times { renewal, rebinding, end } = answer.lease("net1").term.times;
             prop_assert!(0 < renewal && renewal < rebinding && rebinding < end);
         }
     }
