@@ -49,7 +49,7 @@ use threads::{Reader, Threads};
 
 pub use announce::{arp_request, internet_checksum};
 pub use attaching::Attaching;
-pub use conntrack::forget_endpoints;
+pub use conntrack::{Translated, forget_endpoints, translated};
 pub use datapath::{Datapath, NoPackets};
 pub use error::{Error, NetnsError, Refusal};
 pub use host::uplink_changes;
