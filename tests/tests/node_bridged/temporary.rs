@@ -1,5 +1,5 @@
-//! Privacy addresses (RFC 8981) under each network manager: br-ex gets its own, and connections that
-//! have one of the NIC's go on.
+//! Privacy addresses (RFC 8981) under each network manager: br-ex gets its own, and connections
+//! that have one of the NIC's go on.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
