@@ -3,7 +3,6 @@
 
 mod announced;
 mod local;
-mod modes;
 mod ovn_kubernetes;
 mod path_mtu;
 
