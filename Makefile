@@ -237,6 +237,13 @@ test-churn: e2e-parts ## the same two nodes under rollouts, drains, reboots and 
 test-multus: e2e-parts ## the same two nodes with Multus before podwire, thin and thick: MULTUS= a directory with multus, multus-daemon and multus-shim
 	@MULTUS="$(MULTUS)" .ci/test-multus $(TWO_NODES) target/multus
 
+# Its program is in no package, either: whoever has it says where.
+.PHONY: test-ovn-kubernetes
+test-ovn-kubernetes: root test-packages build ## nodes of podwire's under ovn-kubernetes' own control plane, with gateway routers and without: OVN_KUBERNETES= a directory with ovnkube
+	@.ci/packages iputils-arping
+	@[[ -x "$(OVN_KUBERNETES)/ovnkube" ]] || { echo "make: OVN_KUBERNETES=$(OVN_KUBERNETES) has no program ovnkube" >&2; exit 1; }
+	OVN_KUBERNETES=$$(realpath "$(OVN_KUBERNETES)") $(CARGO) test -p podwire-tests --test gateway -- --ignored ovn_kubernetes
+
 # Debian's source is too old for these policies: any newer build serves, beside etcd and kubectl.
 .PHONY: test-admission
 test-admission: root ## the admission policies in an API server of 1.30 or later: KUBERNETES= a directory with kube-apiserver, etcd, kubectl

@@ -19,6 +19,14 @@ pub const DOOR_MAC: &str = "k8s.ovn.org/podwire-door-mac";
 pub const ANSWERS: &str = "k8s.ovn.org/podwire-answers";
 /// See [`ANSWERS`].
 pub const TO_HOST: &str = "host";
+/// Of these ovn-kubernetes' control plane writes at least one on each node: the addresses of its
+/// gateway router on the switch join (2022 and later), by network (2024), and its number (from 2023
+/// on). podwire-controller removes them.
+pub const OVN_KUBERNETES: [&str; 3] = [
+    "k8s.ovn.org/node-gateway-router-lrp-ifaddr",
+    "k8s.ovn.org/node-gateway-router-lrp-ifaddrs",
+    "k8s.ovn.org/node-id",
+];
 /// A node's own addresses.
 pub const HOST_ADDRESSES: &str = "k8s.ovn.org/host-addresses";
 /// The same with prefix lengths.

@@ -14,7 +14,7 @@ use std::net::IpAddr;
 use podwire_apiserver::object::Metadata;
 use podwire_cluster::annotations::{
     ANSWERS, GATEWAY, HOST_ADDRESSES, MANAGEMENT_MAC, MANAGEMENT_MACS, NETWORKS, NODE_CHASSIS,
-    NODE_SUBNETS, POD_NETWORKS, TO_HOST,
+    NODE_SUBNETS, OVN_KUBERNETES, POD_NETWORKS, TO_HOST,
 };
 use podwire_cluster::api;
 use podwire_cluster::condition::{NETWORK_UNAVAILABLE, is_of_node_role};
@@ -59,6 +59,9 @@ pub struct Node {
     /// Whether it is told that its pods' answers to clients from outside come back to its host
     /// ([`ANSWERS`]).
     pub answers_host: bool,
+    /// Whether it is told by ovn-kubernetes' control plane that its gateway router leads these
+    /// clients ([`OVN_KUBERNETES`]).
+    pub router_leads: bool,
     /// All addresses of its host, if it has published them.
     pub host_addresses: Vec<IpAddr>,
     /// Whether the condition NetworkUnavailable is `False`, or the node role's, which knows better.
@@ -226,6 +229,7 @@ impl From<&api::Node> for Node {
                 .and_then(|text| serde_json::from_str(text).ok())
                 .unwrap_or_default(),
             answers_host: annotation(ANSWERS).as_deref() == Some(TO_HOST),
+            router_leads: OVN_KUBERNETES.iter().any(|key| annotation(key).is_some()),
             network_available: node.status.conditions.iter().any(|condition| {
                 condition.r#type == NETWORK_UNAVAILABLE
                     && (condition.status == "False" || is_of_node_role(&condition.reason))

@@ -10,7 +10,7 @@ use kube::Client;
 use kube::api::{ObjectMeta, Patch};
 use podwire_apiserver::event::{Source, Warning, warn};
 use podwire_apiserver::{create_at, delete_at, patch_at, patch_status, patch_status_at};
-use podwire_cluster::annotations::{ANSWERS, NODE_SUBNETS, POD_NETWORKS, TO_HOST};
+use podwire_cluster::annotations::{ANSWERS, NODE_SUBNETS, OVN_KUBERNETES, POD_NETWORKS, TO_HOST};
 use podwire_cluster::condition::NETWORK_UNAVAILABLE;
 use serde_json::{Value, json};
 use smol_str::SmolStr;
@@ -55,7 +55,8 @@ pub(crate) enum Write {
     /// NetworkUnavailable=False, for a node.
     NetworkAvailable,
     /// The annotation of a node that what its pods answer to clients from outside comes back to its
-    /// host, or its removal; only while the node has this uid.
+    /// host, or its removal, and the removal of those of ovn-kubernetes' control plane; only while
+    /// the node has this uid.
     Answers { uid: Name, to_host: bool },
     /// A custom resource is made, changed or removed: that of the key, or one that is made for it.
     Object { target: Key, change: Change },
@@ -249,7 +250,10 @@ async fn send(client: &Client, key: &Key, write: &Write) -> Result<u64, WriteErr
             Ok(version_of(&policy))
         }
         (Of::Node, Write::Answers { uid, to_host }) => {
-            let annotations = json!({ ANSWERS: answers(*to_host) });
+            let mut annotations = json!({ ANSWERS: answers(*to_host) });
+            for key in OVN_KUBERNETES {
+                annotations[key] = Value::Null;
+            }
             let metadata = json!({ "uid": &**uid, "annotations": annotations });
             let patch = Patch::Merge(json!({ "metadata": metadata }));
             let node = patch_status::<Node>(client, None, name, &patch).await?;

@@ -5,6 +5,7 @@ mod done;
 mod run;
 mod uplink;
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::process::ExitCode;
@@ -31,6 +32,7 @@ use crate::reconcile::{NodeError, Reconciler, undo_unguarded};
 use crate::record;
 use crate::role::role;
 use crate::servers::Server;
+use crate::services;
 use crate::settings::{ApiArgs, ClusterSettings, FollowError, PlaceArgs, Places, SettingsArgs};
 use crate::show::{self, Planned};
 use crate::snapshot::{Connections, Goal, Snapshot};
@@ -174,6 +176,7 @@ impl Wanted {
             }),
             uplink: None,
             nic_is_settled: false,
+            led: None,
         };
         Ok((goal, access, places))
     }
@@ -190,8 +193,9 @@ impl Wanted {
             let deadline = Instant::now() + API_LIMIT;
             let mut given = ClusterSettings::default();
             loop {
-                let missing = match settings.follow(&watch.cluster, &mut given) {
-                    Ok(_) if watch.cluster.nodes.is_listed => break,
+                let cluster = &watch.cluster;
+                let missing = match settings.follow(cluster, &mut given) {
+                    Ok(_) if settings.with(&given).is_known(cluster) => break,
                     Ok(_) => None,
                     Err(FollowError::Invalid(error)) => return Err(error.into()),
                     Err(FollowError::Missing(missing)) => Some(missing),
@@ -204,7 +208,14 @@ impl Wanted {
                 }
             }
             *settings = settings.with(&given);
+            if settings.shares {
+                let settings = settings.clone();
+                let (snapshot, _) = snapshot(&goal, &places).await?;
+                goal.led = services::led(&watch.cluster, &settings, &snapshot);
+            }
             api = Some(watch.client);
+        } else {
+            goal.led = Some(BTreeSet::new());
         }
         Ok((goal, api, places))
     }

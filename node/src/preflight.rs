@@ -4,6 +4,7 @@
 //! The checks run once, before anything is changed. A conflict of identity is refused; the rest is
 //! reported.
 
+mod connections;
 mod uplink;
 
 use std::net::IpAddr;
@@ -53,6 +54,9 @@ impl Preflight {
             let refusals = of_nic(nic, bridge, &snapshot.actual, api).await;
             found.refusals.extend(refusals);
         }
+        found
+            .warnings
+            .extend(connections::ended(settings, snapshot).await);
         found.warnings.extend(firewall(settings).await);
         found.warnings.extend(firewalld(settings, snapshot).await);
         if let Some(api) = api {

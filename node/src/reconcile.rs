@@ -4,7 +4,7 @@
 mod guard;
 mod rollback;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::apply::{ApplyError, Counts, Failure, Machine, Moving, drop_failed};
 use crate::diff::{self, Finding, Step};
 use crate::events::{Changes, Events, Links};
 use crate::firewall::Table;
-use crate::items::{Actual, Bridge, File, Item, ObservedSwitch, State, Tables, Undo};
+use crate::items::{Actual, Bridge, File, Item, Led, ObservedSwitch, State, Tables, Undo};
 use crate::journal::{Journal, JournalError};
 use crate::moved::{self, Moved, MovedError};
 use crate::plan::{AGENT_FILE, Conflict};
@@ -239,6 +239,15 @@ impl Reconciler {
     /// Sets them.
     pub(crate) fn set_settings(&mut self, settings: Settings) {
         self.goal.settings = Some(settings);
+    }
+
+    /// Sets what a gateway router leads to pods, once it is known; returns whether that changed.
+    pub(crate) fn set_led(&mut self, led: Option<BTreeSet<Led>>) -> bool {
+        let is_other = led.is_some() && led != self.goal.led;
+        if is_other {
+            self.goal.led = led;
+        }
+        is_other
     }
 
     /// The counts so far.

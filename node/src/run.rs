@@ -27,7 +27,7 @@ use crate::moved::Moved;
 use crate::plan::Conflict;
 use crate::reconcile::{MOST_ROUNDS, NodeError, Reconciler, refuse_foreign};
 use crate::record::Record;
-use crate::services::{LocalNode, Services, Updated};
+use crate::services::{self, LocalNode, Services, Updated};
 use crate::settings::{ClusterSettings, FollowError, Mode, Settings, SettingsError};
 use crate::snapshot::Snapshot;
 use crate::watch::Watch;
@@ -194,6 +194,9 @@ impl Daemon<'_> {
                 Ok(snapshot) => snapshot,
                 Err(error) => return Ok(Some(self.failed(&error))),
             };
+            if self.is_led_otherwise(&snapshot) {
+                continue;
+            }
             self.guard_move(&snapshot);
             let conflicts = &snapshot.plan.conflicts;
             if !former.is_empty() && former != self.given.subnets {
@@ -311,6 +314,17 @@ impl Daemon<'_> {
         }
     }
 
+    /// Sees what a gateway router leads to pods; returns whether that is not what the snapshot had.
+    fn is_led_otherwise(&mut self, snapshot: &Snapshot) -> bool {
+        let led = match (&self.watch, self.reconciler.settings()) {
+            (Some(watch), Some(settings)) if settings.shares => {
+                services::led(&watch.cluster, settings, snapshot)
+            }
+            _ => Some(BTreeSet::new()),
+        };
+        self.reconciler.set_led(led)
+    }
+
     fn missed_service(&self) -> Option<String> {
         let (watch, settings) = (self.watch.as_ref()?, self.reconciler.settings()?);
         let missed = settings.missed_service(&watch.cluster)?;
@@ -331,15 +345,7 @@ impl Daemon<'_> {
             return Vec::new();
         }
         let mut troubles = Vec::new();
-        let pods = settings
-            .node_subnets
-            .iter()
-            .chain(&settings.cluster_subnets);
-        let here = LocalNode {
-            node: settings.node_name.clone(),
-            addresses: snapshot.actual.node_addresses(),
-            pods: pods.copied().collect(),
-        };
+        let here = LocalNode::of(&settings, &snapshot.actual);
         let item = Item::Services(items::Services);
         let identity = item.identity();
         let updated = match self.is_paused(&identity) {

@@ -87,6 +87,8 @@ pub(crate) struct Settings {
     pub(crate) shares: bool,
     /// Whether what its pods answer to clients from outside comes back to the host.
     pub(crate) answers_return: bool,
+    /// Whether the gateway router leads clients from outside to pods.
+    pub(crate) router_leads: bool,
     /// What files say of the NIC of the gateway bridge.
     pub(crate) hints: Hints,
     /// Whether the NIC may be moved now: by a command that a person has started.
@@ -242,6 +244,7 @@ impl SettingsArgs {
             profile: self.profile,
             shares,
             answers_return: !shares,
+            router_leads: false,
             hints,
             moves: self.moves,
             bridge: self.bridge,

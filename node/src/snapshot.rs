@@ -14,7 +14,7 @@ use crate::actual::{ReadError, UNITS, switch, watched_tables};
 use crate::diff::{self, Finding};
 use crate::firewalld::{Firewalld, Rule};
 use crate::flows;
-use crate::items::{Actual, File, Item, ObservedSwitch, ObservedUplink, Sysctl, Tables, Undo};
+use crate::items::{Actual, File, Item, Led, ObservedSwitch, ObservedUplink, Sysctl, Tables, Undo};
 use crate::journal::Journal;
 use crate::moved::{self, Moved, MovedError};
 use crate::nft;
@@ -56,6 +56,8 @@ pub(crate) struct Goal {
     pub(crate) uplink: Option<String>,
     /// Whether a NIC that lacks some of what it had is moved without that.
     pub(crate) nic_is_settled: bool,
+    /// What a gateway router leads to pods; none while that is not known.
+    pub(crate) led: Option<BTreeSet<Led>>,
 }
 
 /// One snapshot: the machine, the plan, and each item.
@@ -234,6 +236,7 @@ impl Connections {
         actual.recorded_tables = journal.tables().clone();
         actual.moved = moved;
         actual.nic_is_settled = goal.nic_is_settled;
+        actual.led.clone_from(&goal.led);
         actual.record = moved::file(journal.directory());
         let journal = journal.undos();
         let kept = goal.uplink.clone().or_else(|| actual.tunnels_link());

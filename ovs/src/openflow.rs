@@ -11,7 +11,7 @@ mod wire;
 pub use connection::{Connection, management_socket};
 pub use error::OpenFlowError;
 pub use flow::{
-    Action, CT_ESTABLISHED, CT_RELATED, CT_TRACKED, Cookie, Field, Flow, FlowMod, MacBytes,
+    Action, CT_ESTABLISHED, CT_NEW, CT_RELATED, CT_TRACKED, Cookie, Field, Flow, FlowMod, MacBytes,
     PortNumber,
 };
 pub use wire::{Answer, Refusal, Session, WireError};

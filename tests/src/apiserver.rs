@@ -304,7 +304,8 @@ impl ApiServer {
         self.change(|state| state.tokens = tokens);
     }
 
-    /// Has EndpointSlices of one version alone: `v1`, or `v1beta1` as Kubernetes before 1.21.
+    /// Has EndpointSlices of one version alone: `v1`, or `v1beta1` as Kubernetes before 1.21; or of
+    /// `all`, as it had until 1.25.
     pub fn has_slices_of(&self, version: &'static str) {
         self.change(|state| state.discovery = Some(version));
     }

@@ -1,6 +1,7 @@
 //! Removes conntrack entries: those of a deleted pod, so that the next pod with its address does
 //! not inherit its connections; and those of UDP services' clients to deleted endpoints, who would
-//! never reach another one (an entry is kept for as long as packets arrive).
+//! never reach another one (an entry is kept for as long as packets arrive). It also lists the
+//! connections whose source the host translates.
 //!
 //! The kernel deletes one entry by its tuple, or all of them, never by address
 //! (`ctnetlink_flush_conntrack` answers CTA_FILTER with EOPNOTSUPP). So the entries are listed, and
@@ -15,6 +16,7 @@ use std::fs;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::mpsc::Receiver;
 
+use ipnet::IpNet;
 use nix::errno::Errno;
 use nix::libc;
 use tokio::sync::oneshot;
@@ -248,17 +250,54 @@ pub fn forget_endpoints(
     Ok(count)
 }
 
+/// A connection whose source the host translates.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Translated {
+    /// By its number.
+    pub protocol: u8,
+    /// Who has begun it.
+    pub client: SocketAddr,
+    /// With whom.
+    pub server: SocketAddr,
+    /// The client's address as the server sees it.
+    pub source: IpAddr,
+}
+
+/// The connections from these networks to elsewhere whose source the host translates. It blocks,
+/// for as long as the kernel takes to list its table.
+///
+/// # Errors
+/// The kernel's.
+pub fn translated(clients: &[IpNet]) -> Result<Vec<Translated>, Refusal> {
+    let mut socket = Netlink::open(netlink_sys::protocols::NETLINK_NETFILTER)?;
+    let found = list(&mut socket, &[0; NFGENMSG], |[original, reply]| {
+        let (protocol, client) = end(original, SOURCE)?;
+        let found = Translated {
+            protocol,
+            client,
+            server: end(original, DESTINATION)?.1,
+            source: end(reply, DESTINATION)?.1.ip(),
+        };
+        let is_its = |ip: IpAddr| clients.iter().any(|net| net.contains(&ip));
+        let leaves = is_its(client.ip()) && !is_its(found.server.ip());
+        (leaves && found.source != client.ip()).then_some(found)
+    })?;
+    Ok(found.into_iter().map(|(found, _)| found).collect())
+}
+
 /// One end of a tuple of UDP.
-fn udp_end(tuple: &[u8], [v4, v6, port]: [u16; 3]) -> Option<SocketAddr> {
+fn udp_end(tuple: &[u8], fields: [u16; 3]) -> Option<SocketAddr> {
+    let (protocol, end) = end(tuple, fields)?;
+    (i32::from(protocol) == libc::IPPROTO_UDP).then_some(end)
+}
+
+/// One end of a tuple of a protocol with ports, and the protocol's number.
+fn end(tuple: &[u8], [v4, v6, port]: [u16; 3]) -> Option<(u8, SocketAddr)> {
     let protocol = attribute(tuple, CTA_TUPLE_PROTO)?;
-    if attribute(protocol, CTA_PROTO_NUM)? != [libc::IPPROTO_UDP as u8] {
-        return None;
-    }
+    let number = *attribute(protocol, CTA_PROTO_NUM)?.first()?;
     let port = attribute(protocol, port)?.try_into().ok()?;
-    Some(SocketAddr::new(
-        address(tuple, v4, v6)?,
-        u16::from_be_bytes(port),
-    ))
+    let end = SocketAddr::new(address(tuple, v4, v6)?, u16::from_be_bytes(port));
+    Some((number, end))
 }
 
 /// The address that an entry belongs to by one of its tuples.

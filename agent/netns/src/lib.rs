@@ -54,7 +54,7 @@ pub use announce::{
 };
 pub use attaching::Attaching;
 pub use autoconf::{AddressChanges, Ipv6Address};
-pub use conntrack::forget_endpoints;
+pub use conntrack::{Translated, forget_endpoints, translated};
 pub use datapath::{Datapath, NoPackets};
 pub use error::{Error, NetnsError, Refusal};
 pub use host::uplink_changes;

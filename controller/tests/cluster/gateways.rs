@@ -54,8 +54,15 @@ fn routers(central: &Central) -> Vec<String> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_announces_a_gateway_has_a_gateway_router_and_others_leave_by_their_hosts() {
     let (central, server) = (Central::start(), ApiServer::start());
-    server.apply(gateway("node-a", 11));
-    server.apply(node("node-b", "192.0.2.12"));
+    // Both were ovn-kubernetes' before.
+    let mut both = [gateway("node-a", 11), node("node-b", "192.0.2.12")];
+    for (node, key) in both
+        .iter_mut()
+        .zip(["node-gateway-router-lrp-ifaddr", "node-id"])
+    {
+        node["metadata"]["annotations"][format!("k8s.ovn.org/{key}")] = "2".into();
+    }
+    both.into_iter().for_each(|node| server.apply(node));
     let mut controller = Running::start(&central, &server, &SHARED);
     controller.idle().await;
     assert_eq!(routers(&central), ["GR_node-a", "ovn_cluster_router"]);
@@ -140,6 +147,13 @@ async fn a_node_that_announces_a_gateway_has_a_gateway_router_and_others_leave_b
         Value::Null
     };
     assert_eq!([told("node-a"), told("node-b")], [is_told, Value::Null]);
+    for name in ["node-a", "node-b"] {
+        let node = server.object("Node", "", name).unwrap().to_string();
+        assert!(
+            !node.contains("lrp-ifaddr") && !node.contains("node-id"),
+            "{node}"
+        );
+    }
     // ovn-northd understands all of it.
     central.nbctl("--wait=sb sync");
     let bindings = central.southbound().rows("Port_Binding").unwrap();

@@ -222,6 +222,9 @@ impl Machine {
             lacks: Vec::new(),
         };
         let mut changes = uplink.remove(&actual);
+        let mut all = changes.iter();
+        let renewed = all.position(|it| matches!(it, Change::RenewedBack(_)));
+        let renewals = changes.split_off(renewed.unwrap_or(changes.len()));
         let bridge = actual.switch.uplink.is_some();
         if bridge {
             let bridge = crate::items::Bridge {
@@ -230,9 +233,6 @@ impl Machine {
             };
             changes.extend(Item::Bridge(bridge).kind().remove(&actual));
         }
-        let (renewals, changes): (Vec<_>, Vec<_>) = changes
-            .into_iter()
-            .partition(|it| matches!(it, Change::RenewedBack(_)));
         let (failed, left) = self.all(changes, &moved.config).await;
         if let Some(error) = failed {
             return Err(error);

@@ -48,6 +48,7 @@ impl CleanupArgs {
             api_server: None,
             uplink: None,
             nic_is_settled: false,
+            led: None,
         };
         let name = node_name(self.node_name)?;
         let access = self.api.access()?;

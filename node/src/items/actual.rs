@@ -8,7 +8,7 @@ use podwire_ovs::value::Uuid;
 
 use super::address::ObservedAddress;
 use super::bridge::ObservedBridge;
-use super::bridge_flows::{BridgePorts, ObservedFlows};
+use super::bridge_flows::{BridgePorts, Led, ObservedFlows};
 use super::by_door::ObservedByDoor;
 use super::key::Owned;
 use super::link::ObservedLink;
@@ -78,6 +78,8 @@ pub(crate) struct Actual {
     pub(crate) files: BTreeMap<String, String>,
     /// firewalld's state; None if it does not run.
     pub(crate) firewalld: Option<ObservedFirewalld>,
+    /// What a gateway router leads to pods; none while that is not known.
+    pub(crate) led: Option<BTreeSet<Led>>,
     /// The flows of the gateway bridge; none without it, or if ovs-vswitchd does not answer.
     pub(crate) flows: Option<ObservedFlows>,
     /// podwire's nftables tables by name, as far as they exist.

@@ -3,13 +3,15 @@
 //!
 //! Whose a connection is, is known by its first packet: what the gateway router begins has one mark
 //! in a zone of its own, what the host begins has another one, and what nobody here has begun is
-//! the host's.
+//! the host's; but that of the services that the gateway router itself leads to pods is its.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 
+use ipnet::IpNet;
 use podwire_cluster::address::Mac;
 use podwire_ovs::openflow::{
-    Action, CT_ESTABLISHED, CT_RELATED, CT_TRACKED, Cookie, Field, Flow, PortNumber,
+    Action, CT_ESTABLISHED, CT_NEW, CT_RELATED, CT_TRACKED, Cookie, Field, Flow, PortNumber,
 };
 use podwire_ovs::replica::Db;
 use serde::{Deserialize, Serialize};
@@ -34,6 +36,22 @@ pub(crate) struct BridgeFlows {
     pub(crate) tunnels: Vec<u16>,
     /// Ports of nodes that pods must not reach: protocol, by its number, and port.
     pub(crate) guarded: Vec<(u8, u16)>,
+    /// What the gateway router leads to pods; none while that is not known.
+    #[serde(default)]
+    pub(crate) led: Option<BTreeSet<Led>>,
+}
+
+/// An address of a service that the gateway router leads to pods.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(crate) struct Led {
+    /// By its number.
+    pub(crate) protocol: u8,
+    pub(crate) address: IpAddr,
+    pub(crate) port: u16,
+    /// Whether the address is the node's own.
+    pub(crate) is_own: bool,
+    /// The clients that may use it; empty for all.
+    pub(crate) sources: Vec<IpNet>,
 }
 
 /// The ports of the gateway bridge, by the numbers that ovs-vswitchd has given them.
@@ -139,6 +157,7 @@ const ARP: Field = Field::EthType(0x0806);
 const IPV4: Field = Field::EthType(0x0800);
 const IPV6: Field = Field::EthType(0x86dd);
 const UDP: u8 = 17;
+const SCTP: u8 = 132;
 const ICMPV6: u8 = 58;
 /// Neighbour solicitation and advertisement (RFC 4861).
 const NEIGHBOURS: [u8; 2] = [135, 136];
@@ -226,10 +245,7 @@ impl Made {
         (protocol, port): (u8, u16),
         action: &Action,
     ) {
-        let port = match protocol {
-            UDP => Field::UdpDst(port),
-            _ => Field::TcpDst(port),
-        };
+        let port = to_port(protocol, port);
         for family in [IPV4, IPV6] {
             let of_port = [family, Field::IpProto(protocol), port];
             let fields = [fields, &of_port].concat();
@@ -303,6 +319,78 @@ impl Made {
         };
         self.packets(100, &own, &commit);
         self.add(0, 50, &from, Action::Drop);
+        let led = || ports.led.iter().flatten();
+        led().for_each(|led| self.led(patch, led));
+        let others = led().filter(|led| !led.is_own);
+        let others: BTreeSet<IpAddr> = others.map(|led| led.address).collect();
+        let mut to = vec![PortNumber::LOCAL];
+        to.extend(ports.others.iter().copied().map(PortNumber));
+        for address in others {
+            self.question(address, Action::OutputToAll(to.clone()));
+        }
+    }
+
+    /// What the gateway router leads to pods. Whom it must not let in the host drops, as all that
+    /// is not for the gateway router.
+    fn led(&mut self, patch: PortNumber, led: &Led) {
+        let (family, address) = match led.address {
+            IpAddr::V4(ip) => (IPV4, Field::Ipv4Dst(ip)),
+            IpAddr::V6(ip) => (IPV6, Field::Ipv6Dst(ip)),
+        };
+        let to = [
+            family,
+            address,
+            Field::IpProto(led.protocol),
+            to_port(led.protocol, led.port),
+        ];
+        let own = [Field::InPort(self.nic), Field::EthDst(self.mac)];
+        let begins = [Field::CtState(CT_TRACKED | CT_NEW)];
+        let commit = Action::Commit {
+            zone: ZONE,
+            mark: OVN,
+            then: patch,
+        };
+        let sources = led.sources.iter().map(|net| match *net {
+            IpNet::V4(net) => Some(Field::Ipv4SrcIn(net.network(), net.prefix_len())),
+            IpNet::V6(net) => Some(Field::Ipv6SrcIn(net.network(), net.prefix_len())),
+        });
+        let all = led.sources.is_empty().then_some(None);
+        for source in sources.chain(all) {
+            // The userspace datapath lets a packet go through few tables of connections
+            // (MAX_RECIRC_DEPTH in lib/dpif-netdev.c), and OVN wants them all.
+            let fields = [&own[..], &to, source.as_slice()].concat();
+            self.add(0, 101, &fields, commit.clone());
+            // What came in fragments has its ports once it was put together.
+            let fields = [&begins[..], &to, source.as_slice()].concat();
+            self.add(1, 50, &fields, commit.clone());
+        }
+    }
+
+    /// The outside's question for an address of a service. Who announces it answers; each gateway
+    /// router would.
+    fn question(&mut self, address: IpAddr, action: Action) {
+        let nic = Field::InPort(self.nic);
+        let fields = match address {
+            IpAddr::V4(ip) => vec![nic, ARP, Field::ArpOp(1), Field::ArpTpa(ip)],
+            IpAddr::V6(ip) => vec![
+                nic,
+                IPV6,
+                Field::IpProto(ICMPV6),
+                Field::Icmpv6Type(NEIGHBOURS[0]),
+                Field::Icmpv6Code(0),
+                Field::NdTarget(ip),
+            ],
+        };
+        self.add(0, 108, &fields, action);
+    }
+}
+
+/// The destination port of a protocol, by its number.
+fn to_port(protocol: u8, port: u16) -> Field {
+    match protocol {
+        UDP => Field::UdpDst(port),
+        SCTP => Field::SctpDst(port),
+        _ => Field::TcpDst(port),
     }
 }
 
@@ -320,7 +408,11 @@ impl Kind for BridgeFlows {
     }
 
     fn details(&self) -> String {
+        let led = self.led.as_ref().map_or(0, BTreeSet::len);
         match (self.nic, self.patch) {
+            (Some(_), Some(_)) if led > 0 => {
+                format!(", for host and gateway router, which leads {led} addresses of services")
+            }
             (Some(_), Some(_)) => ", for host and gateway router".to_owned(),
             (Some(_), None) => ", for the host; there is no gateway router yet".to_owned(),
             (None, _) => String::new(),
@@ -335,6 +427,8 @@ impl Kind for BridgeFlows {
         match view.actual.flows {
             None => State::Waits(format!("the flows of {GATEWAY}, which ovs-vswitchd has")),
             Some(seen) if seen.all == 0 => State::Missing,
+            // Those of before stay until it is known what the gateway router leads.
+            Some(_) if self.led.is_none() => State::Well { ours: true },
             Some(seen) if seen.all != seen.planned => State::Differs("others".to_owned()),
             Some(seen) if usize::try_from(seen.planned) != Ok(planned) => {
                 State::Differs(format!("{} of {planned}", seen.planned))

@@ -40,7 +40,7 @@ pub(crate) use actual::{Actual, ObservedSwitch, Tables};
 pub(crate) use address::{Address, ObservedAddress};
 pub(crate) use adopted::Adopted;
 pub(crate) use bridge::{Bridge, ObservedBridge};
-pub(crate) use bridge_flows::{ALL as ALL_FLOWS, BridgeFlows, BridgePorts, ObservedFlows};
+pub(crate) use bridge_flows::{ALL as ALL_FLOWS, BridgeFlows, BridgePorts, Led, ObservedFlows};
 pub(crate) use by_door::{ByDoor, ObservedByDoor, is_by_door, is_to_door};
 pub(crate) use file::File;
 pub(crate) use former::Former;

@@ -208,6 +208,7 @@ impl Uplink {
         changes.push(Change::Nft(RELEASE, release_dropped(&self.nic)));
         changes.push(Change::Networkd);
         changes.push(Change::Renewed(ManagedConfig::of(held, &bridge)));
+        changes.extend(transfer::passing(held, &bridge));
         changes.extend(transfer::settled(held, &nic, &bridge));
         changes.push(Change::Nft(RELEASE, release_passed()));
         changes
@@ -235,6 +236,9 @@ impl Uplink {
         changes.push(Change::NetworkManager(Deed::Forget));
         if !learned.routes.is_empty() {
             changes.push(Change::RenewedBack(learned));
+            // It has removed again what others had set.
+            changes.extend(transfer::addresses(held, &nic, false));
+            changes.extend(transfer::settled(held, &bridge, &nic));
         }
         changes
     }

@@ -41,6 +41,7 @@ impl Plan {
         flows.guarded = ports
             .map(|(protocol, port)| (number(protocol), *port))
             .collect();
+        flows.led.clone_from(&actual.led);
         let mtu = self.items.iter().find_map(|item| match item {
             Item::Port(port) if port.link == LINK => Some(port.mtu),
             _ => None,

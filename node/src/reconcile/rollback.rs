@@ -24,6 +24,7 @@ impl Rollback {
             api_server: None,
             uplink: None,
             nic_is_settled: false,
+            led: None,
         };
         let connections = Connections::open(places, &goal).await?;
         let machine = Machine {

@@ -9,6 +9,8 @@ use podwire_cluster::claims::{Refused, refused};
 use podwire_cluster::service::{Endpoint, Protocol, Service, ServicePort};
 
 use crate::cluster::Cluster;
+use crate::items::{Actual, Led};
+use crate::settings::Settings;
 
 /// The API's longest session affinity, in seconds; nft refuses one of 50 days.
 const MOST_AFFINITY: u32 = 86_400;
@@ -35,6 +37,8 @@ pub(crate) struct Frontend {
     pub(crate) affinity: Option<u32>,
     /// The allowed clients, without overlaps, which nft refuses; empty for all.
     pub(crate) sources: Vec<IpNet>,
+    /// Whether it is for clients from outside.
+    pub(crate) is_external: bool,
 }
 
 /// All addresses of services on this node.
@@ -55,6 +59,27 @@ pub(crate) struct LocalNode {
     pub(crate) addresses: BTreeSet<IpAddr>,
     /// The networks of pods.
     pub(crate) pods: Vec<IpNet>,
+    /// Whether a gateway router of OVN's leads clients from outside to pods.
+    pub(crate) router_leads: bool,
+}
+
+impl LocalNode {
+    pub(crate) fn of(settings: &Settings, actual: &Actual) -> Self {
+        let pods = settings
+            .node_subnets
+            .iter()
+            .chain(&settings.cluster_subnets);
+        Self {
+            node: settings.node_name.clone(),
+            addresses: actual.node_addresses(),
+            pods: pods.copied().collect(),
+            router_leads: settings.router_leads,
+        }
+    }
+
+    fn is_pod(&self, endpoint: &SocketAddr) -> bool {
+        self.pods.iter().any(|net| net.contains(&endpoint.ip()))
+    }
 }
 
 impl Frontends {
@@ -112,6 +137,25 @@ impl Frontends {
         }
     }
 
+    /// The addresses that a gateway router with these addresses of the node leads to pods; all
+    /// others are the host's.
+    pub(crate) fn led(&self, here: &LocalNode, gateway: &[IpAddr]) -> BTreeSet<Led> {
+        let led = self.by_key.iter().filter(|(key, frontend)| {
+            let is_own = here.addresses.contains(&key.address);
+            frontend.is_external
+                && (!is_own || gateway.contains(&key.address))
+                && frontend.endpoints.iter().any(|end| here.is_pod(end))
+        });
+        led.map(|(key, frontend)| Led {
+            protocol: key.protocol.number(),
+            address: key.address,
+            port: key.port,
+            is_own: here.addresses.contains(&key.address),
+            sources: frontend.sources.clone(),
+        })
+        .collect()
+    }
+
     fn add(
         &mut self,
         cluster: &Cluster,
@@ -154,14 +198,23 @@ impl Frontends {
             put(ip, port.port, frontend(service.is_internal_local));
         }
         let sources = service.sources(v4);
-        let external = |sources: &[IpNet]| Frontend {
-            inner: if service.is_external_local {
-                all.clone()
-            } else {
-                Vec::new()
-            },
-            sources: sources.to_vec(),
-            ..frontend(service.is_external_local)
+        let external = |sources: &[IpNet]| {
+            let mut it = Frontend {
+                inner: if service.is_external_local {
+                    all.clone()
+                } else {
+                    Vec::new()
+                },
+                sources: sources.to_vec(),
+                is_external: true,
+                ..frontend(service.is_external_local)
+            };
+            // The host can't lead these clients to pods, and no gateway router to the host.
+            let mut ends = it.endpoints.iter();
+            if here.router_leads && ends.any(|end| here.addresses.contains(&end.ip())) {
+                it.endpoints.retain(|end| !here.is_pod(end));
+            }
+            it
         };
         let refused = self.refused.get(name);
         let is_its = |ip: &&IpAddr| {

@@ -13,6 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 
+use ipnet::IpNet;
 use podwire_cluster::service::Protocol;
 use podwire_cluster::{ObjectName, claims};
 use serde_json::Value;
@@ -20,13 +21,34 @@ use tokio::task::spawn_blocking;
 use tracing::{info, warn};
 
 use crate::cluster::Cluster;
+use crate::items::Led;
 use crate::nft::{self, NftError, SERVICES as NAME, objects};
+use crate::settings::Settings;
+use crate::snapshot::Snapshot;
 
 pub(crate) use frontends::LocalNode;
 
 use frontends::{Frontend, Frontends};
 use health::Health;
 use table::{Contents, Observed};
+
+/// What a gateway router of OVN's leads to pods; none while that is not known.
+pub(crate) fn led(
+    cluster: &Cluster,
+    settings: &Settings,
+    snapshot: &Snapshot,
+) -> Option<BTreeSet<Led>> {
+    let is_led = settings
+        .is_known(cluster)
+        .then_some(settings.router_leads)?;
+    let gateway = snapshot.plan.gateway.as_ref().filter(|_| is_led);
+    let Some(gateway) = gateway else {
+        return Some(BTreeSet::new());
+    };
+    let here = LocalNode::of(settings, &snapshot.actual);
+    let addresses: Vec<IpAddr> = gateway.addresses.iter().map(IpNet::addr).collect();
+    Some(Frontends::of(cluster, &here, |_| true).led(&here, &addresses))
+}
 
 /// The state of all services on this machine.
 #[derive(Debug, Default)]

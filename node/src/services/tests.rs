@@ -19,7 +19,48 @@ fn here() -> LocalNode {
         ]
         .into(),
         pods: Vec::new(),
+        router_leads: false,
     }
+}
+
+#[test]
+fn a_gateway_router_leads_what_has_pods_and_the_host_what_has_its_own_endpoints() {
+    let here = LocalNode {
+        pods: vec!["10.244.0.0/16".parse().unwrap()],
+        router_leads: true,
+        ..here()
+    };
+    let own: IpAddr = "192.0.2.11".parse().unwrap();
+    let of = |local: bool, endpoints: &[(&str, &str)], gateway: &[IpAddr]| {
+        let service = Service {
+            external_ips: vec!["198.51.100.10".parse().unwrap()],
+            is_external_local: local,
+            ..Service::default()
+        };
+        let frontends = Frontends::of(&cluster(service, endpoints), &here, |_| true);
+        let led = frontends.led(&here, gateway);
+        let led = led.iter().map(|it| format!("{}:{}", it.address, it.port));
+        let node_port = Key {
+            protocol: Protocol::Tcp,
+            address: own,
+            port: 30080,
+        };
+        let ends = frontends.by_key[&node_port].endpoints.clone();
+        (led.collect::<Vec<_>>(), ends)
+    };
+    let both = ["192.0.2.11:30080", "198.51.100.10:80"];
+    let (far, near) = (("10.244.2.7", "node-b"), ("10.244.1.5", "node-a"));
+    assert_eq!(of(false, &[far], &[own]).0, both);
+    assert_eq!(of(true, &[near], &[own]).0, both);
+    // No node port of another address is the gateway router's.
+    assert_eq!(of(false, &[far], &[]).0, both[1..]);
+    let none: [&str; 0] = [];
+    assert_eq!(of(true, &[far], &[own]).0, none);
+    assert_eq!(of(false, &[], &[own]).0, none);
+    assert_eq!(of(false, &[("192.0.2.12", "node-b")], &[own]).0, none);
+    let (led, ends) = of(false, &[near, ("192.0.2.11", "node-a")], &[own]);
+    assert_eq!((&led[..], ends.len()), (&none.map(String::from)[..], 1));
+    assert_eq!(ends[0].ip(), own);
 }
 
 fn store<N: Ord, V>(name: N, object: V) -> Store<N, V> {

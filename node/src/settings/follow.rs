@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use ipnet::IpNet;
-use podwire_cluster::annotations::{ANSWERS, NODE_SUBNETS, TO_HOST};
+use podwire_cluster::annotations::{ANSWERS, NODE_SUBNETS, OVN_KUBERNETES, TO_HOST};
 use podwire_cluster::networks::node_subnets;
 
 use super::nets::{check_apart, check_subnets, nets};
@@ -33,6 +33,9 @@ pub(crate) struct ClusterSettings {
     /// With OVN, whether its pods' answers come back to the host although they have a gateway
     /// router.
     answers_return: bool,
+    /// With OVN, whether ovn-kubernetes' control plane makes the gateway router, which then leads
+    /// clients from outside to pods.
+    router_leads: bool,
 }
 
 impl Settings {
@@ -41,6 +44,7 @@ impl Settings {
         let mut settings = self.clone();
         settings.peers.clone_from(&given.peers);
         settings.answers_return |= given.answers_return;
+        settings.router_leads = settings.shares && given.router_leads;
         // Otherwise answers would leave by the gateway router, and not by the door.
         let doors = given.doors.as_ref().filter(|_| settings.answers_return);
         settings.doors = doors.cloned();
@@ -81,8 +85,11 @@ impl Settings {
         if self.mode == Mode::Ovn && cluster.nodes.is_listed {
             given.doors = self.doors_of(&cluster.nodes.objects);
             let own = cluster.nodes.objects.get(&self.node_name);
-            let said = own.and_then(|node| node.annotations.get(ANSWERS));
-            given.answers_return = said.is_some_and(|said| said == TO_HOST);
+            let said = |key: &str| own.and_then(|node| node.annotations.get(key));
+            // podwire-controller removes these when it is the control plane.
+            given.router_leads = OVN_KUBERNETES.iter().any(|key| said(key).is_some());
+            let returns = said(ANSWERS).is_some_and(|said| said == TO_HOST);
+            given.answers_return = returns && !given.router_leads;
         }
         if self.subnets_by_flag {
             return Ok(None);
@@ -116,6 +123,11 @@ impl Settings {
                 ),
             })),
         }
+    }
+
+    /// Whether all that the plan follows has been listed.
+    pub(crate) fn is_known(&self, cluster: &Cluster) -> bool {
+        cluster.nodes.is_listed && (cluster.is_listed() || !self.router_leads)
     }
 
     /// What is wrong with the services' network: the cluster's services have other addresses, which

@@ -45,6 +45,8 @@ pub enum Field {
     IpProto(u8),
     /// Its IPv4 source.
     Ipv4Src(Ipv4Addr),
+    /// The same of one of the addresses with this prefix, whose other bits are 0.
+    Ipv4SrcIn(Ipv4Addr, u8),
     /// Its IPv4 destination.
     Ipv4Dst(Ipv4Addr),
     /// Its TCP destination port; with [`Field::IpProto`].
@@ -53,6 +55,8 @@ pub enum Field {
     UdpSrc(u16),
     /// Its UDP destination port.
     UdpDst(u16),
+    /// Its SCTP destination port.
+    SctpDst(u16),
     /// The type of an ICMP message; with [`Field::IpProto`].
     Icmpv4Type(u8),
     /// The operation of an ARP packet.
@@ -65,6 +69,10 @@ pub enum Field {
     ArpSha(MacBytes),
     /// Its IPv6 source.
     Ipv6Src(Ipv6Addr),
+    /// The same of one of the addresses with this prefix, whose other bits are 0.
+    Ipv6SrcIn(Ipv6Addr, u8),
+    /// Its IPv6 destination.
+    Ipv6Dst(Ipv6Addr),
     /// The type of an ICMPv6 message; with [`Field::IpProto`].
     Icmpv6Type(u8),
     /// The code of an ICMPv6 message. Open vSwitch wants it to be 0 beside a neighbour's field
@@ -84,6 +92,8 @@ pub enum Field {
 
 /// Connection tracking has seen the packet.
 pub const CT_TRACKED: u32 = 0x20;
+/// It begins a connection.
+pub const CT_NEW: u32 = 0x01;
 /// Its connection is established.
 pub const CT_ESTABLISHED: u32 = 0x02;
 /// It is about a connection, as an ICMP error is.
@@ -218,10 +228,11 @@ fn encode_match(fields: &[Field], out: &mut Vec<u8>) {
 /// Its number in OXM class 1, which is Nicira's (NXM_NX_CT_MARK in Open vSwitch's meta-flow.h).
 const CT_MARK: u8 = 107;
 
+/// OFPXMC_OPENFLOW_BASIC.
+const BASIC: u16 = 0x8000;
+
 impl Field {
     fn encode(self, out: &mut Vec<u8>) {
-        /// OFPXMC_OPENFLOW_BASIC.
-        const BASIC: u16 = 0x8000;
         let mut put = |field: u8, value: &[u8]| {
             out.extend(BASIC.to_be_bytes());
             out.extend([field << 1, value.len() as u8]);
@@ -235,16 +246,26 @@ impl Field {
             Self::NoVlan => put(6, &[0, 0]),
             Self::IpProto(protocol) => put(10, &[protocol]),
             Self::Ipv4Src(ip) => put(11, &ip.octets()),
+            Self::Ipv4SrcIn(ip, length) => {
+                let mask = u32::MAX.checked_shl(32 - u32::from(length)).unwrap_or(0);
+                masked(11, &ip.octets(), &mask.to_be_bytes(), out);
+            }
             Self::Ipv4Dst(ip) => put(12, &ip.octets()),
             Self::TcpDst(port) => put(14, &port.to_be_bytes()),
             Self::UdpSrc(port) => put(15, &port.to_be_bytes()),
             Self::UdpDst(port) => put(16, &port.to_be_bytes()),
+            Self::SctpDst(port) => put(18, &port.to_be_bytes()),
             Self::Icmpv4Type(kind) => put(19, &[kind]),
             Self::ArpOp(operation) => put(21, &operation.to_be_bytes()),
             Self::ArpSpa(ip) => put(22, &ip.octets()),
             Self::ArpTpa(ip) => put(23, &ip.octets()),
             Self::ArpSha(mac) => put(24, &mac),
             Self::Ipv6Src(ip) => put(26, &ip.octets()),
+            Self::Ipv6SrcIn(ip, length) => {
+                let mask = u128::MAX.checked_shl(128 - u32::from(length)).unwrap_or(0);
+                masked(26, &ip.octets(), &mask.to_be_bytes(), out);
+            }
+            Self::Ipv6Dst(ip) => put(27, &ip.octets()),
             Self::Icmpv6Type(kind) => put(29, &[kind]),
             Self::Icmpv6Code(code) => put(30, &[code]),
             Self::NdTarget(ip) => put(31, &ip.octets()),
@@ -262,6 +283,14 @@ impl Field {
             }
         }
     }
+}
+
+/// A field of which the mask's bits count.
+fn masked(field: u8, value: &[u8], mask: &[u8], out: &mut Vec<u8>) {
+    out.extend(BASIC.to_be_bytes());
+    out.extend([field << 1 | 1, (value.len() + mask.len()) as u8]);
+    out.extend(value);
+    out.extend(mask);
 }
 
 impl Action {

@@ -199,7 +199,13 @@ fn shown(mut object: Value, request: &Request) -> Value {
             "apiVersion": "meta.k8s.io/v1",
             "metadata": object["metadata"].take(),
         }),
-        false => object,
+        // In the version that was asked for.
+        false => {
+            if let Some(target) = Target::parse(&request.path) {
+                object["apiVersion"] = target.kind().1.into();
+            }
+            object
+        }
     }
 }
 

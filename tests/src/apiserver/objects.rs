@@ -18,7 +18,7 @@ pub(super) struct Target {
 }
 
 /// The resources that there are, each with the kind and the API version of its objects.
-const RESOURCES: [(&str, &str, &str); 22] = [
+const RESOURCES: [(&str, &str, &str); 23] = [
     ("pods", "Pod", "v1"),
     ("nodes", "Node", "v1"),
     ("services", "Service", "v1"),
@@ -67,6 +67,8 @@ const RESOURCES: [(&str, &str, &str); 22] = [
     ),
     ("leases", "Lease", "coordination.k8s.io/v1"),
     ("configmaps", "ConfigMap", "v1"),
+    // Which ovn-kubernetes watches.
+    ("endpoints", "Endpoints", "v1"),
     ("serviceaccounts", "ServiceAccount", "v1"),
     ("events", "Event", "v1"),
     ("daemonsets", "DaemonSet", "apps/v1"),
@@ -124,7 +126,7 @@ impl Target {
     /// Whether it is of a version of discovery.k8s.io other than this.
     pub(super) fn is_other_discovery(&self, version: &str) -> bool {
         let of_group = self.version.strip_prefix("discovery.k8s.io/");
-        of_group.is_some_and(|it| it != version)
+        of_group.is_some_and(|it| version != "all" && it != version)
     }
 
     pub(super) fn is_of(&self, group: &str) -> bool {
@@ -252,7 +254,8 @@ fn patched(
     }
     let mut patch = patch.clone();
     match request.content_type.as_str() {
-        "application/merge-patch+json" => {}
+        // What is applied is JSON, too, and nobody else owns its fields.
+        "application/merge-patch+json" | "application/apply-patch+yaml" => {}
         // Of its own rules two matter: conditions are merged by their type, and removed by it.
         "application/strategic-merge-patch+json" => {
             if let Some(conditions) = patch["status"]["conditions"].as_array() {

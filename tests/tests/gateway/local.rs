@@ -20,6 +20,13 @@ fn with_the_mode_local_pods_leave_by_the_routes_of_their_host() {
     let seen = seen_outside(web.place(), neighbour.place(), there);
     assert_eq!(seen, neighbour.node_address());
     traffic::tcp_echo(web.place(), neighbour.place(), there, 1 << 18).unwrap();
+    // What a gateway router would end is listed: what has the address of another link.
+    let planned = node.podwire(cluster.line("plan", "shared"));
+    let own = cluster.node_addresses()[0];
+    let ended = format!("{}, then {own}", neighbour.node_address());
+    planned.assert_says(Some(1), &["source address, and end", &ended]);
+    let plain = node.podwire(cluster.line("plan", "local"));
+    assert!(!plain.stdout.contains("source address"), "{plain:?}");
     let routers = cluster.central.nbctl("lr-list");
     assert!(!routers.contains("GR_"), "{routers}");
     drop(agent);

@@ -3,6 +3,7 @@
 
 mod announced;
 mod local;
+mod ovn_kubernetes;
 mod path_mtu;
 mod primary;
 
@@ -25,7 +26,8 @@ const SHORT: Duration = Duration::from_secs(1);
 struct Cluster {
     central: Central,
     server: ApiServer,
-    _controller: Controller,
+    /// None under another control plane.
+    _controller: Option<Controller>,
     node: OvnNode,
     /// That of the node.
     profile: &'static str,
@@ -54,7 +56,7 @@ fn start_with(profile: &'static str, mode: &str) -> Cluster {
     Cluster {
         central,
         server,
-        _controller: controller,
+        _controller: Some(controller),
         node,
         profile,
     }

@@ -1,6 +1,9 @@
 //! What others change after the move: addresses, routes and the MTU of the NIC and of br-ex. It
 //! stays, goes back with the NIC, and what was there before comes back with it.
 
+use podwire_tests::lan::Dhcp;
+use podwire_tests::managers::Manager;
+
 use super::*;
 
 fn mtu(machine: &Machine, link: &str) -> String {
@@ -140,4 +143,55 @@ fn the_bridge_follows_the_mtu_of_its_nic() {
     assert!(run.stop().success());
     machine.cleanup("");
     before.assert_same(&machine.snapshot());
+}
+
+/// What another program sets on br-ex stays through a reload and a flap, and goes back; the bridge
+/// follows its NIC's MTU.
+fn others_change_it<'m>(machine: &'m Machine, lan: &Lan, manager: Manager<'m>, reload: [&str; 2]) {
+    let node = machine.node();
+    machine.init(BRIDGED);
+    let run = machine.start_run(BRIDGED);
+    for line in [
+        "address add 192.0.2.78/24 dev br-ex",
+        "-6 address add 2001:db8::78/64 dev br-ex nodad noprefixroute",
+        "route add 203.0.114.0/24 via 192.0.2.20 dev br-ex",
+        "link set eth0 mtu 1450",
+    ] {
+        node.run("ip", line);
+    }
+    await_mtu(machine, "br-ex", "1450");
+    node.run(reload[0], reload[1]);
+    lan.flap();
+    for (link, verb) in [("br-ex", None), ("eth0", Some("rollback"))] {
+        if let Some(verb) = verb {
+            machine.podwire_node(verb, "").success(verb);
+        }
+        let there = addresses(machine, link);
+        for address in ["192.0.2.11/24", "192.0.2.78/24", "2001:db8::78/64"] {
+            assert!(there.contains(address), "{address}: {there}");
+        }
+        let route = format!("203.0.114.0/24 via 192.0.2.20 dev {link}");
+        machine.await_network(&route, || node.run("ip", "-4 route"));
+        lan.assert_reached(machine);
+    }
+    assert_eq!(mtu(machine, "eth0"), "1450");
+    assert!(run.stop().success());
+    drop(manager);
+}
+
+#[test]
+fn what_others_change_under_networkd_stays_and_goes_back() {
+    let (machine, lan) = machine();
+    let _dhcp = Dhcp::start(&machine, &lan);
+    let manager = Lan::networkd(&machine, super::networkd::OWN);
+    others_change_it(&machine, &lan, manager, ["networkctl", "reload"]);
+}
+
+#[test]
+fn what_others_change_under_network_manager_stays_and_goes_back() {
+    let (machine, lan) = machine();
+    let _dhcp = Dhcp::start(&machine, &lan);
+    let manager = Lan::network_manager(&machine, super::network_manager::OWN);
+    Lan::await_renewed(&machine, "eth0");
+    others_change_it(&machine, &lan, manager, ["nmcli", "connection reload"]);
 }

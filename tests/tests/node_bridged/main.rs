@@ -10,6 +10,7 @@ mod network_manager;
 mod networkd;
 mod renewals;
 mod steps;
+mod temporary;
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};

@@ -96,7 +96,9 @@ fn networkd_goes_on_with_the_bridge_and_the_lease_is_kept() {
     dhcp.await_count("DHCPREQUEST", asked + 1);
     machine.node().run("networkctl", "reload");
     machine.node().run("networkctl", "reconfigure br-ex");
+    lan.flap();
     Lan::await_renewed(&machine, "br-ex");
+    await_made(&machine, "br-ex", &before);
     assert_moved(&machine);
     lan.assert_reached(&machine);
 

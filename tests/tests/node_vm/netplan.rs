@@ -9,7 +9,7 @@ const FILE: &str = "/etc/netplan/10-own.yaml";
 fn configured(other: &str) -> String {
     format!(
         "network:\n  version: 2\n  renderer: networkd\n  ethernets:\n    eth0:\n      \
-         link-local: []\n      accept-ra: false\n      \
+         accept-ra: false\n      \
          addresses: [192.0.2.11/24, \"2001:db8::11/64\", {other}]\n      routes:\n      \
          - {{to: default, via: 192.0.2.1, metric: 100}}\n      \
          - {{to: default, via: \"2001:db8::1\", metric: 100}}\n"

@@ -202,7 +202,7 @@ impl State {
         let connections = self.rules.pod_connections;
         let rows = want::node(name, &node, &subnets, connections, way.as_ref());
         let to_host = way.is_some_and(|way| way.answers_return(&subnets));
-        if to_host != node.answers_host {
+        if to_host != node.answers_host || node.router_leads {
             let uid = node.uid.clone();
             effects.writes.push(Write::Answers { uid, to_host });
         }

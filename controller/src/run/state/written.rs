@@ -43,6 +43,7 @@ impl State {
                     Write::NetworkAvailable if !is_newer => node.network_available = true,
                     Write::Answers { uid, to_host } if !is_newer && *uid == node.uid => {
                         node.answers_host = *to_host;
+                        node.router_leads = false;
                     }
                     _ => {}
                 }

@@ -30,7 +30,7 @@ pub(crate) struct ManagedConfig {
 impl ManagedConfig {
     pub(super) fn of(held: &NicConfig, (link, index): &(String, u32)) -> Self {
         let addresses = held.addresses.iter().filter(|it| is_leased(it));
-        let addresses = addresses.filter(|it| !transfer::is_temporary(it));
+        let addresses = addresses.filter(|it| !transfer::is_passing(it));
         let routes = held.routes.iter().filter(|it| is_learned(it));
         Self {
             link: link.clone(),
@@ -86,7 +86,7 @@ impl ManagedConfig {
 /// What stands in for what a network manager renews, until it has done so.
 pub(crate) fn stand_ins(held: &NicConfig) -> StandIns {
     let addresses = held.addresses.iter().filter(|it| is_leased(it));
-    let addresses = addresses.filter(|it| !transfer::is_temporary(it));
+    let addresses = addresses.filter(|it| !transfer::is_passing(it));
     let addresses = addresses
         .filter_map(|it| IpNet::new(own_address(it)?, it.header.prefix_len).ok())
         .collect();

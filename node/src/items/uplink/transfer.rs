@@ -61,9 +61,6 @@ pub(super) fn changes(
     let ends = Ends::of(other, &to);
     let mut staged = Vec::new();
     for message in &held.addresses {
-        if renewed && is_temporary(message) {
-            continue;
-        }
         let new = RouteNetlinkMessage::NewAddress(address(message, &to, renewed));
         staged.push(Change::Kernel(new, REPLACE));
     }
@@ -184,8 +181,17 @@ pub(super) fn addresses<'a>(
     leased: bool,
 ) -> impl Iterator<Item = Change> + 'a {
     let wanted = held.addresses.iter();
-    let wanted = wanted.filter(move |it| !is_leased(it) || leased && !is_temporary(it));
+    let wanted = wanted.filter(move |it| !is_leased(it) || leased || is_passing(it));
     wanted.map(|message| {
+        let new = RouteNetlinkMessage::NewAddress(address(message, to, false));
+        Change::Kernel(new, REPLACE)
+    })
+}
+
+/// Those that nobody makes again, once a network manager has removed what it doesn't know.
+pub(super) fn passing<'a>(held: &'a NicConfig, to: &'a Link) -> impl Iterator<Item = Change> + 'a {
+    let passing = held.addresses.iter().filter(|it| is_passing(it));
+    passing.map(|message| {
         let new = RouteNetlinkMessage::NewAddress(address(message, to, false));
         Change::Kernel(new, REPLACE)
     })
@@ -210,15 +216,18 @@ fn kernel_route(net: Ipv6Net, index: u32) -> RouteMessage {
         .build()
 }
 
-/// A privacy address (RFC 8981): the kernel makes another one on the new link.
-pub(super) fn is_temporary(message: &AddressMessage) -> bool {
+/// An address that nobody makes again: a privacy address (RFC 8981), of which the kernel makes
+/// another one on the new link, or one that is deprecated. Until its lifetime ends, connections
+/// have it that have it already, and no new ones.
+pub(super) fn is_passing(message: &AddressMessage) -> bool {
     let mut attributes = message.attributes.iter();
-    // It has the same number as IFA_F_SECONDARY, which is for IPv4.
     let has = |it: &AddressAttribute| match it {
+        // It has the same number as IFA_F_SECONDARY, which is for IPv4.
         AddressAttribute::Flags(flags) => flags.contains(AddressFlags::Secondary),
+        AddressAttribute::CacheInfo(life) => life.ifa_preferred == 0,
         _ => false,
     };
-    message.header.family == AddressFamily::Inet6 && attributes.any(has)
+    message.header.family == AddressFamily::Inet6 && is_leased(message) && attributes.any(has)
 }
 
 /// What stands in for a route that a network manager makes on another link.
@@ -255,6 +264,7 @@ fn address(message: &AddressMessage, (name, index): &Link, lasting: bool) -> Add
     message.header.index = *index;
     message.header.flags = AddressHeaderFlags::empty();
     let is_v6 = message.header.family == AddressFamily::Inet6;
+    let passes = is_passing(&message);
     let mut flags = match is_v6 {
         // It was checked when it came onto the first link; nobody else has it since.
         true => AddressFlags::Nodad,
@@ -269,6 +279,10 @@ fn address(message: &AddressMessage, (name, index): &Link, lasting: bool) -> Add
                     | AddressFlags::Noprefixroute
                     | AddressFlags::Mcautojoin);
             false
+        }
+        AddressAttribute::CacheInfo(life) if passes => {
+            life.ifa_preferred = 0;
+            true
         }
         AddressAttribute::CacheInfo(_) if lasting => false,
         AddressAttribute::CacheInfo(life) => {

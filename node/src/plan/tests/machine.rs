@@ -35,6 +35,7 @@ pub(super) fn settings(subnets: &[&str]) -> Settings {
         profile: crate::settings::Profile::Routed,
         shares: false,
         answers_return: true,
+        router_leads: false,
         hints: Default::default(),
         moves: false,
     }

@@ -109,6 +109,31 @@ fn a_flow_is_encoded_as_the_specification_lays_it_out() {
 }
 
 #[test]
+fn a_prefix_is_an_address_with_its_mask() {
+    let encoded = |field| {
+        let flow = Flow {
+            table: 0,
+            priority: 0,
+            fields: vec![field],
+            action: Action::Drop,
+            cookie: 0,
+            tells_removal: false,
+        };
+        let mut bytes = Vec::new();
+        FlowMod::Add(flow).encode(&mut bytes);
+        // Behind the fixed part and the match's head.
+        bytes.split_off(44)
+    };
+    let v4 = [0x80, 0, 23, 8, 10, 244, 0, 0, 0xff, 0xfe, 0, 0];
+    assert_eq!(encoded(Field::Ipv4SrcIn([10, 244, 0, 0].into(), 15)), v4);
+    let all = [0x80, 0, 23, 8, 0, 0, 0, 0, 0, 0, 0, 0];
+    assert_eq!(encoded(Field::Ipv4SrcIn([0; 4].into(), 0)), all);
+    let v6 = encoded(Field::Ipv6SrcIn([0xfd00, 0, 0, 0, 0, 0, 0, 0].into(), 9));
+    assert_eq!(v6[..6], [0x80, 0, 53, 32, 0xfd, 0]);
+    assert_eq!(v6[20..23], [0xff, 0x80, 0]);
+}
+
+#[test]
 fn a_deletion_goes_by_cookie_in_every_table() {
     let mut bytes = Vec::new();
     let cookie = Cookie {
