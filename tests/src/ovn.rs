@@ -423,8 +423,15 @@ impl OvnNode {
     /// Starts ovn-controller, which makes br-int, and waits for that.
     #[track_caller]
     pub fn start_controller(&self) {
+        self.start_controller_with(&[]);
+    }
+
+    /// The same, with more in its environment.
+    #[track_caller]
+    pub fn start_controller_with(&self, environment: &[(&str, &str)]) {
         let mut command = Command::new("ovn-controller");
         command
+            .envs(environment.iter().copied())
             .arg(format!("unix:{OVSDB_SOCKET}"))
             .arg(format!("--pidfile={RUN_DIR}/ovn-controller.pid"))
             .args(["--overwrite-pidfile", "--no-chdir"]);

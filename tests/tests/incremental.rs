@@ -4,10 +4,12 @@
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-use podwire_tests::apiserver::ApiServer;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use podwire_tests::apiserver::{ApiServer, node, pod};
 use podwire_tests::controller::Controller;
 use podwire_tests::ovn::{Central, OvnNode};
-use serde_json::json;
+use serde_json::{Value, json};
 
 /// How often each is done: a run that has another cause is one of many.
 const TIMES: u64 = 10;
@@ -100,5 +102,56 @@ fn a_label_and_a_pod_cost_members_and_no_whole_run_that_ovn_can_avoid() {
         "pods, ovn-northd {number}: {run:?}"
     );
     drop(agent);
+    assert!(controller.stop().success());
+}
+
+/// Pods that come together.
+const BURST: usize = 100;
+/// Runs over everything that all of them may cost: ovn-northd takes up what it finds, and on OVN
+/// 23.03 its own rows come back to it as changes. What it finds is 50 of a database's messages at
+/// most (`ovsdb_idl_run`).
+const RUNS: u64 = 4;
+
+#[test]
+fn pods_that_come_during_a_run_of_ovn_northd_share_the_next_ones() {
+    let central = Central::start();
+    let server = ApiServer::start_in(central.machine().place());
+    server.apply(node("node-a", "192.0.2.1"));
+    let controller = Controller::start(&central, &server, "one", "");
+    controller.await_log("all rows are in sync");
+    central.sync();
+
+    // A run that lasts until all of them have come, and are written.
+    let [_, northd] = central.pids();
+    let signal = |signal| kill(Pid::from_raw(northd.cast_signed()), signal).unwrap();
+    let before = central.northd_runs();
+    signal(Signal::SIGSTOP);
+    let name_of = |number| format!("pod-{number}");
+    for number in 0..BURST {
+        let name = name_of(number);
+        let object = pod(
+            "node-a",
+            "default",
+            &name,
+            &format!("uid-of-{name}"),
+            json!({}),
+        );
+        server.apply(object);
+    }
+    let is_written = |pod: &Value| {
+        let annotations = &pod["metadata"]["annotations"];
+        annotations.get("k8s.ovn.org/pod-networks").is_some()
+    };
+    for number in 0..BURST {
+        server.await_object(("Pod", "default", &name_of(number)), is_written);
+    }
+    signal(Signal::SIGCONT);
+    // It answers once everything is in the southbound database.
+    central.sync();
+    let after = central.northd_runs();
+    for engine in ["northd", "lflow"] {
+        let run = after.since(&before, engine);
+        assert!(run.whole <= RUNS, "{engine}: {run:?}");
+    }
     assert!(controller.stop().success());
 }

@@ -19,10 +19,11 @@ use Kind::{Number, Switch, Text};
 
 /// The keys of `external_ids` that tune ovn-controller (ovn-controller(8), of 23.03 and newer),
 /// except those with a flag of their own.
-const OPTIONS: [(&str, Kind); 19] = [
+const OPTIONS: [(&str, Kind); 20] = [
     ("ovn-bridge-remote-probe-interval", Number),
     ("ovn-chassis-mac-mappings", Text),
     ("ovn-cms-options", Text),
+    ("ovn-enable-flow-based-tunnels", Switch),
     ("ovn-enable-lflow-cache", Switch),
     ("ovn-encap-csum", Switch),
     ("ovn-encap-df_default", Switch),

@@ -29,7 +29,7 @@ const HELP: &str = "\
 --pods NUMBER,…   sizes of the cluster, 100 pods a node and a service for 10 pods [500,5000]
 --changes NUMBER  how many of each kind [100]
 --before PATH     another build of the controller, measured in the same run
---preload LIBRARY another row: ovn-northd started with LD_PRELOAD=LIBRARY
+--preload LIBRARY another row: ovn-northd and ovn-controller started with LD_PRELOAD=LIBRARY
 --policies NUMBER instead of pods and endpoints: so many NetworkPolicies over 200 namespaces,
                   changes of labels and policies, and a node with ovn-controller
 --blocks NUMBER   networks of each of these policies [1]
@@ -37,6 +37,7 @@ const HELP: &str = "\
 --nodes           what the cluster costs an ovn-controller, instead of ovn-northd
 --connections NUMBER  with --nodes: so many more beside it, which ask for what it asked for:
                   what they cost the southbound database's server, and a relay
+--ovn-option KEY=VALUE  with --nodes: a setting of ovn-controller, as podwire node has them
 --stopwatches     what ovn-northd says its phases take
 --output PATH     the numbers as JSON";
 
@@ -51,6 +52,7 @@ struct Options {
     with_stopwatches: bool,
     of_nodes: bool,
     connections: u32,
+    ovn_options: Vec<(String, String)>,
     output: Option<PathBuf>,
 }
 
@@ -67,6 +69,7 @@ impl Options {
             with_stopwatches: false,
             of_nodes: false,
             connections: 0,
+            ovn_options: Vec::new(),
             output: None,
         };
         let mut words = arguments.iter();
@@ -88,6 +91,12 @@ impl Options {
                 "--alone" => options.with_peer = false,
                 "--nodes" => options.of_nodes = true,
                 "--connections" => options.connections = number(value()?)?,
+                "--ovn-option" => {
+                    let text = value()?;
+                    let pair = text.split_once('=');
+                    let (key, value) = pair.ok_or(format!("{word}: {text} is no KEY=VALUE"))?;
+                    options.ovn_options.push((key.to_owned(), value.to_owned()));
+                }
                 "--stopwatches" => options.with_stopwatches = true,
                 "--output" => options.output = Some(value()?.into()),
                 _ => return Err(format!("there is no {word}; there are:\n{HELP}")),

@@ -94,12 +94,8 @@ impl Measured {
         let first = cluster.pods;
         if options.of_nodes {
             say("an ovn-controller");
-            figures.extend(monitor::measure(
-                &mut bench,
-                first,
-                count,
-                options.connections,
-            )?);
+            let preload = subject.preload();
+            figures.extend(monitor::measure(&mut bench, first, options, preload)?);
             figures.push(("southbound database", bench.size()?, "MB"));
             return Ok(Self {
                 name,

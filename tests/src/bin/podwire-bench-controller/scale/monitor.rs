@@ -10,6 +10,7 @@ use podwire_tests::Failure;
 use podwire_tests::ovn::OvnNode;
 use serde_json::json;
 
+use super::Options;
 use super::crowd::{Crowd, Recorder};
 use super::measure::{Bench, Figure, megabytes, seconds};
 use super::rows::Rows;
@@ -26,14 +27,17 @@ fn name(all: bool, what: &str) -> &'static str {
     format!("monitor-all={all}: {what}").leak()
 }
 
-/// Measures both ways; the pods of other nodes that come are numbered from `first` on. With `crowd`
-/// connections beside the node's, first to the server, then to a relay.
+/// Measures both ways; the pods of other nodes that come are numbered from `first` on. With
+/// connections beside the node's, first to the server, then to a relay. `preload`: a library that
+/// replaces functions of ovn-controller, ld.so(8).
 pub(crate) fn measure(
     bench: &mut Bench<'_>,
     first: u32,
-    count: u32,
-    crowd: u32,
+    options: &Options,
+    preload: Option<&str>,
 ) -> Result<Vec<Figure>, Failure> {
+    let (count, crowd) = (options.changes, options.connections);
+    let environment = preload.map(|library| ("LD_PRELOAD", library));
     let mut figures = Vec::new();
     // Each on another node than the first.
     let nodes = bench.cluster.nodes;
@@ -54,6 +58,9 @@ pub(crate) fn measure(
         let node = central.node_without_controller(&name_of_node(0), 1);
         node.make_bridge();
         node.set_key("ovn-monitor-all", &all.to_string());
+        for (key, value) in &options.ovn_options {
+            node.set_key(key, value);
+        }
         let recorder = Recorder::start(central)?;
         node.set_remote(&recorder.remote());
         let iface_id = Rows::port(0);
@@ -63,7 +70,7 @@ pub(crate) fn measure(
             uid_of_pod(0)
         ));
         let began = Instant::now();
-        node.start_controller();
+        node.start_controller_with(environment.as_slice());
         await_installed(&node)?;
         figure("first pod installed, wall", seconds(began.elapsed()), "s");
         let pid = controller_of(&node)?;
