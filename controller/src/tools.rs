@@ -6,6 +6,7 @@ mod explain;
 mod file;
 pub mod network;
 mod ovn;
+mod pending;
 mod policy;
 mod round;
 mod status;
@@ -24,6 +25,7 @@ use crate::key::ORDER;
 use crate::run::{RunError, State, Step, api_server, list, name_of, northbound};
 
 pub use explain::{Question, Target, TargetError, explain, explain_service};
+pub use pending::dry_run;
 pub use policy::{policy, policy_dry_run};
 pub use status::status;
 
@@ -166,31 +168,4 @@ async fn reach_database(ovsdb: &Ovsdb, server: String, deadline: Instant) -> Res
         server,
         problem: ovsdb.state().to_string(),
     })
-}
-
-/// What a leader would do now: the transaction, one operation per line (RFC 7047), then the writes
-/// to Kubernetes.
-///
-/// # Errors
-/// See [`ToolError`].
-pub async fn dry_run(config: &Config) -> Result<String, ToolError> {
-    let step = View::open(config).await?.pending();
-    let mut text = format!(
-        "# {} operations in OVN_Northbound\n",
-        step.transaction.len()
-    );
-    for operation in step.transaction.to_json()? {
-        text.push_str(&operation);
-        text.push('\n');
-    }
-    for (_, chassis) in &step.chassis {
-        text.push_str(&format!(
-            "# Chassis {chassis} is removed from OVN_Southbound\n"
-        ));
-    }
-    text.push_str(&format!("# {} writes to Kubernetes\n", step.writes.len()));
-    for (key, write) in &step.writes {
-        text.push_str(&format!("{key}: {write}\n"));
-    }
-    Ok(text)
 }
