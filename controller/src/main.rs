@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::error::ErrorKind;
+use clap::parser::ValueSource;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser as _};
 use podwire_controller::arguments::{Arguments, Command, NetworkVerb, Object};
 use podwire_controller::config::{Config, addresses, object_name};
@@ -36,7 +37,13 @@ fn main() -> ExitCode {
             .exit();
     }
     let config = &arguments.config;
-    process::log_to_stderr(&config.log);
+    // Whoever runs a command reads its answer; in a pod its variables are the daemon's.
+    let asked_for = given.value_source("log") == Some(ValueSource::CommandLine);
+    let log = match arguments.leads() || asked_for {
+        true => &config.log,
+        false => "warn",
+    };
+    process::log_to_stderr(log);
     if arguments.leads() {
         info!(servers = addresses(&given), "starting");
         let privileges = match config.privileges() {

@@ -63,8 +63,11 @@ async fn a_command_executed_in_the_pod_computes_with_the_pods_variables() {
             .env("OVN_NB_DB", central.local_northbound())
             .env("OVN_SB_DB", central.local_remote())
             .env("PODWIRE_K8S_APISERVER", server.url())
+            .env("PODWIRE_LOG", "info")
             .env(format!("PODWIRE_{variable}"), value);
-        let status = String::from_utf8(command.output().unwrap().stdout).unwrap();
+        let output = command.output().unwrap();
+        assert_eq!(String::from_utf8(output.stderr).unwrap(), "");
+        let status = String::from_utf8(output.stdout).unwrap();
         assert!(status.contains("pending   nothing"), "{status}");
         controller.stop().await.unwrap();
     }
