@@ -14,7 +14,7 @@ mod trace;
 
 use std::time::Duration;
 
-use podwire_apiserver::{Access, Unread};
+use podwire_apiserver::{Access, Unread, brief, with_causes};
 use podwire_daemon::exit::Exit;
 use podwire_ovs::client::{Client as Ovsdb, State as Connection, Version, WaitError};
 use podwire_ovs::transact::TransactError;
@@ -44,7 +44,7 @@ pub enum ToolError {
     #[error("{0}")]
     Run(#[from] RunError),
     /// The API server refused.
-    #[error("the API server: {0}")]
+    #[error("the API server: {}", said(.0))]
     Api(#[from] kube::Error),
     /// A server can't be reached.
     #[error("{server} can't be reached within {} s: {problem}", REACH.as_secs())]
@@ -135,6 +135,14 @@ impl View {
         self.state.compare_claims(&self.ovsdb);
         let mut keys = self.state.take_dirty();
         self.state.step(&self.ovsdb, &mut keys, usize::MAX)
+    }
+}
+
+/// What the API server says, or why there is no answer.
+pub(crate) fn said(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) if !status.message.is_empty() => brief(&status.message),
+        error => with_causes(error),
     }
 }
 
