@@ -116,6 +116,7 @@ test: root test-packages build ## all tests: unit, property, end-to-end on real 
 		echo "make: leaving out cnitool's tests: the tool could not be built" >&2
 		without=(--skip cnitool --skip readmes_session --skip portmap_follows --skip tuning_changes --skip the_bandwidth_plugin)
 	fi
+	$(MAKE) --no-print-directory chart || echo "make: leaving out the chart's tests: helm could not be had" >&2
 	if $(CARGO) nextest --version >/dev/null 2>&1; then
 		$(CARGO) nextest run --workspace $${without:+-E 'not binary(cnitool)'}
 	else
@@ -434,15 +435,30 @@ image: release release-controller ## the images of the DaemonSet, of the control
 	@CARGO=$(CARGO) deploy/image/build $(RELEASE_CONTROLLER) "" $(VERSION) target/image
 	@deploy/image/build ovn "" $(VERSION) target/image
 
+.PHONY: chart
+chart: target/tools/helm ## the Helm chart, made of the kustomizations, in target/chart
+	@KUBECTL=$(CURDIR)/target/tools/kubectl deploy/helm/build $(VERSION) target/chart
+	echo target/chart/podwire-$(VERSION).tgz
+
+target/tools/helm: .ci/helm
+	@.ci/packages python3-pip
+	.ci/helm $(@D)
+	touch $@
+
+# With `make kubernetes` also in a real API server.
+.PHONY: test-helm
+test-helm: root test-packages chart ## the chart by helm: the same objects as by kustomize, refusals, and, after `make kubernetes`, installed, upgraded and removed in a real API server
+	@$(CARGO) test -p podwire-tests --test kubernetes helm::
+
 # KEY= a key of gpg, or its default one.
 .PHONY: sign
 sign: ## SHA256SUMS of the packages and images that were built, with a signature of gpg's (KEY=)
-	@deploy/sign "$(KEY)" $(wildcard $(PACKAGES) target/image)
+	@deploy/sign "$(KEY)" $(wildcard $(PACKAGES) target/image target/chart)
 
 # KEY= as for sign. A release is of one commit: its version is in Cargo.toml and CHANGELOG.md.
 .PHONY: dist
-dist: package image ## a release: packages, images, what breaks, checksums and their signature by gpg (KEY=) in target/dist/VERSION
-	@deploy/release "$(KEY)" $(VERSION) target/dist/$(VERSION) $(PACKAGES) target/image
+dist: package image chart ## a release: packages, images, chart, what breaks, checksums and their signature by gpg (KEY=) in target/dist/VERSION
+	@deploy/release "$(KEY)" $(VERSION) target/dist/$(VERSION) $(PACKAGES) target/image target/chart
 
 .PHONY: cnitool
 cnitool: target/tools/cnitool ## the reference client of the CNI project, built from Debian's source package

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use podwire_daemon::exit::EXIT_CODES;
-use podwire_daemon::output::OutputArgs;
+use podwire_daemon::output::{Format, OutputArgs};
 
 use crate::cluster::ObjectName;
 use crate::cluster::network::Topology;
@@ -29,6 +29,16 @@ pub struct Arguments {
     /// Print what a leader would change now, in the database and in Kubernetes, and change nothing
     #[arg(long)]
     pub dry_run: bool,
+    /// The format of what --dry-run prints: text, or json or yaml for programs
+    #[arg(
+        short,
+        long,
+        value_name = "FORMAT",
+        default_value = "text",
+        hide_possible_values = true,
+        requires = "dry_run"
+    )]
+    pub output: Format,
     /// A command to run instead of leading or standing by.
     #[command(subcommand)]
     pub command: Option<Command>,

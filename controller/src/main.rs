@@ -5,6 +5,8 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
+use clap::error::ErrorKind;
+use clap::parser::ValueSource;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser as _};
 use podwire_controller::arguments::{Arguments, Command, NetworkVerb, Object};
 use podwire_controller::config::{Config, addresses, object_name};
@@ -27,8 +29,21 @@ fn main() -> ExitCode {
     }
     let given = Arguments::command().get_matches();
     let arguments = Arguments::from_arg_matches(&given).unwrap_or_else(|error| error.exit());
+    if arguments.dry_run && arguments.command.is_some() {
+        // A command would act.
+        let message = "--dry-run can't be used before a command";
+        Arguments::command()
+            .error(ErrorKind::ArgumentConflict, message)
+            .exit();
+    }
     let config = &arguments.config;
-    process::log_to_stderr(&config.log);
+    // Whoever runs a command reads its answer; in a pod its variables are the daemon's.
+    let asked_for = given.value_source("log") == Some(ValueSource::CommandLine);
+    let log = match arguments.leads() || asked_for {
+        true => &config.log,
+        false => "warn",
+    };
+    process::log_to_stderr(log);
     if arguments.leads() {
         info!(servers = addresses(&given), "starting");
         let privileges = match config.privileges() {
@@ -51,7 +66,7 @@ fn main() -> ExitCode {
 async fn answer(arguments: Arguments) -> ExitCode {
     let config = arguments.config;
     let answer = match arguments.command {
-        None if arguments.dry_run => tools::dry_run(&config).await.map(|text| (text, true)),
+        None if arguments.dry_run => tools::dry_run(&config, arguments.output).await,
         None => return lead(config).await,
         Some(Command::Status { nb_cfg, format }) => {
             tools::status(&config, format.output, nb_cfg.map(Duration::from_secs)).await

@@ -6,6 +6,7 @@ mod explain;
 mod file;
 pub mod network;
 mod ovn;
+mod pending;
 mod policy;
 mod round;
 mod status;
@@ -13,7 +14,7 @@ mod trace;
 
 use std::time::Duration;
 
-use podwire_apiserver::{Access, Unread};
+use podwire_apiserver::{Access, Unread, brief, with_causes};
 use podwire_daemon::exit::Exit;
 use podwire_ovs::client::{Client as Ovsdb, State as Connection, Version, WaitError};
 use podwire_ovs::transact::TransactError;
@@ -24,6 +25,7 @@ use crate::key::ORDER;
 use crate::run::{RunError, State, Step, api_server, list, name_of, northbound};
 
 pub use explain::{Question, Target, TargetError, explain, explain_service};
+pub use pending::dry_run;
 pub use policy::{policy, policy_dry_run};
 pub use status::status;
 
@@ -42,7 +44,7 @@ pub enum ToolError {
     #[error("{0}")]
     Run(#[from] RunError),
     /// The API server refused.
-    #[error("the API server: {0}")]
+    #[error("the API server: {}", said(.0))]
     Api(#[from] kube::Error),
     /// A server can't be reached.
     #[error("{server} can't be reached within {} s: {problem}", REACH.as_secs())]
@@ -136,6 +138,14 @@ impl View {
     }
 }
 
+/// What the API server says, or why there is no answer.
+pub(crate) fn said(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) if !status.message.is_empty() => brief(&status.message),
+        error => with_causes(error),
+    }
+}
+
 /// Fails soon if there is nobody to read from.
 async fn reach(
     config: &Config,
@@ -166,31 +176,4 @@ async fn reach_database(ovsdb: &Ovsdb, server: String, deadline: Instant) -> Res
         server,
         problem: ovsdb.state().to_string(),
     })
-}
-
-/// What a leader would do now: the transaction, one operation per line (RFC 7047), then the writes
-/// to Kubernetes.
-///
-/// # Errors
-/// See [`ToolError`].
-pub async fn dry_run(config: &Config) -> Result<String, ToolError> {
-    let step = View::open(config).await?.pending();
-    let mut text = format!(
-        "# {} operations in OVN_Northbound\n",
-        step.transaction.len()
-    );
-    for operation in step.transaction.to_json()? {
-        text.push_str(&operation);
-        text.push('\n');
-    }
-    for (_, chassis) in &step.chassis {
-        text.push_str(&format!(
-            "# Chassis {chassis} is removed from OVN_Southbound\n"
-        ));
-    }
-    text.push_str(&format!("# {} writes to Kubernetes\n", step.writes.len()));
-    for (key, write) in &step.writes {
-        text.push_str(&format!("{key}: {write}\n"));
-    }
-    Ok(text)
 }

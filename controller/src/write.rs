@@ -1,7 +1,6 @@
 //! Writes to Kubernetes: annotations, conditions, definitions of networks, Events.
 
 use std::collections::VecDeque;
-use std::fmt;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Node, Pod};
@@ -89,24 +88,38 @@ impl Change {
     }
 }
 
-/// In the form of a dry run.
-impl fmt::Display for Write {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Write {
+    /// For a dry run: what is written about the object with this key, its name if it has one, and
+    /// its content.
+    pub(crate) fn described(&self, key: &Key) -> (&'static str, Option<String>, Value) {
+        let json = |text: &str| serde_json::from_str(text).unwrap_or_else(|_| text.into());
         match self {
-            Self::Annotation { value, .. } => write!(f, "annotation {value}"),
-            Self::Conditions { value, .. } => write!(f, "conditions {value}"),
-            Self::NetworkAvailable => f.write_str("condition NetworkUnavailable=False"),
-            Self::Answers { to_host, .. } => {
-                write!(f, "annotation {ANSWERS} {}", answers(*to_host))
+            Self::Annotation { value, .. } => {
+                let name = match key.of {
+                    Of::Node => NODE_SUBNETS,
+                    _ => POD_NETWORKS,
+                };
+                ("annotation", Some(name.into()), json(value))
             }
-            Self::Object { target, change } => match change {
-                Change::Create(content) => write!(f, "create {target} {content}"),
-                Change::Patch(patch) => write!(f, "patch {target} {patch}"),
-                Change::Delete(_) => write!(f, "delete {target}"),
-            },
+            Self::Answers { to_host, .. } => {
+                ("annotation", Some(ANSWERS.into()), answers(*to_host))
+            }
+            Self::Conditions { value, .. } => ("conditions", None, json(value)),
+            Self::NetworkAvailable => {
+                let name = NETWORK_UNAVAILABLE.into();
+                ("condition", Some(name), "False".into())
+            }
+            Self::Object { target, change } => {
+                let (what, content) = match change {
+                    Change::Create(content) => ("create", json(content)),
+                    Change::Patch(patch) => ("patch", json(patch)),
+                    Change::Delete(_) => ("delete", Value::Null),
+                };
+                (what, Some(target.to_string()), content)
+            }
             Self::Warning {
                 reason, message, ..
-            } => write!(f, "Event {reason}: {message}"),
+            } => ("event", Some((*reason).into()), message.as_str().into()),
         }
     }
 }

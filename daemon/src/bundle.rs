@@ -4,4 +4,4 @@ mod files;
 mod redact;
 
 pub use files::{Files, Lack, Missing, Text, is_other_archive};
-pub use redact::{Redactor, names_secret};
+pub use redact::{REMOVED, Redactor, names_secret};

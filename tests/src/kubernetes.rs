@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::apiserver::Identity;
 use crate::binaries::workspace;
 use crate::failure::{Failure, OrFail, Step};
-use crate::process::{Daemon, bound_to_parent, finish};
+use crate::process::{Daemon, Finished, bound_to_parent, finish};
 use crate::watch::await_seen;
 use crate::{Place, TestNode};
 
@@ -245,15 +245,22 @@ impl Kubernetes {
     /// It fails.
     pub fn kubectl(&self, arguments: &[&str], input: &str) -> Result<String, Failure> {
         let mut command = Command::new(programs().join("kubectl-trixie"));
-        command
-            .arg(format!("--kubeconfig={DIRECTORY}/administrator.conf"))
-            // Its own cache is of no use to anybody else.
-            .arg(format!("--cache-dir={DIRECTORY}/cache"))
-            .args(arguments);
+        // Its own cache is of no use to anybody else.
+        let cache = format!("--cache-dir={DIRECTORY}/cache");
+        command.arg(cache).args(arguments);
+        let finished = self.client(command, input)?;
+        finished.output(&format!("kubectl {}", arguments.join(" ")))
+    }
+
+    /// Runs another client as the administrator.
+    ///
+    /// # Errors
+    /// It can't be started, or does not end.
+    pub fn client(&self, mut command: Command, input: &str) -> Result<Finished, Failure> {
+        command.env("KUBECONFIG", format!("{DIRECTORY}/administrator.conf"));
         let command = bound_to_parent(&command);
         let run = || finish(command, input.as_bytes(), LIMIT);
-        let finished = self.place.run(run)?;
-        finished.output(&format!("kubectl {}", arguments.join(" ")))
+        self.place.run(run)
     }
 }
 

@@ -6,8 +6,11 @@ use std::net::IpAddr;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread;
+use std::time::Duration;
 
-use podwire_tests::apiserver::{self, ApiServer, Ended};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use podwire_tests::apiserver::{self, ApiServer, Ended, Request};
 use podwire_tests::controller::Controller;
 use podwire_tests::ovn::{BOTH_FAMILIES, Central, OvnNode};
 use podwire_tests::process::{Finished, finish};
@@ -97,7 +100,7 @@ fn kubelets(server: &ApiServer) -> Cluster {
 
 /// What a cluster does for the objects of the test once they are all made.
 fn carry_out(server: &ApiServer, nodes: &[OvnNode; 2], running: &Cluster) {
-    let is_pod = |it: &apiserver::Request| it.method == "POST" && it.path.ends_with("/pods");
+    let is_pod = |it: &Request| it.method == "POST" && it.path.ends_with("/pods");
     let made = server.await_requests("the pods of the test", |all| {
         all.iter().filter(|it| is_pod(it)).count() == PODS
     });
@@ -178,18 +181,23 @@ fn slices(server: &ApiServer, namespace: &str, ends: &[(IpAddr, String)]) {
     }
 }
 
-#[track_caller]
-fn connectivity(server: &ApiServer, flags: &str) -> Finished {
+fn command(server: &ApiServer) -> Command {
     let mut command = Command::new(controller_binary());
     command.args(["cluster", "connectivity", "--k8s-apiserver", &server.url()]);
+    command
+}
+
+#[track_caller]
+fn connectivity(server: &ApiServer, flags: &str) -> Finished {
+    let mut command = command(server);
     command.args(flags.split_whitespace());
-    finish(command, b"", std::time::Duration::from_secs(100)).unwrap()
+    finish(command, b"", Duration::from_secs(100)).unwrap()
 }
 
 fn namespaces(server: &ApiServer) -> Vec<String> {
     let posts = server.requests().into_iter();
     let posts = posts.filter(|it| it.method == "POST" && it.path == "/api/v1/namespaces");
-    let name = |it: apiserver::Request| {
+    let name = |it: Request| {
         it.body.unwrap()["metadata"]["name"]
             .as_str()
             .unwrap()
@@ -265,12 +273,86 @@ fn every_path_is_tried_and_what_a_policy_refuses_is_not_reached() {
     assert_eq!(server.object("Namespace", "", &made[0]), None);
 }
 
-#[test]
-fn what_was_made_is_removed_when_pods_do_not_start_in_time() {
+fn with_a_ready_node() -> ApiServer {
     let server = ApiServer::start();
     let mut node = apiserver::node("a", "192.0.2.1");
     node["status"]["conditions"] = json!([{ "type": "Ready", "status": "True" }]);
     server.apply(node);
+    server
+}
+
+/// All pods run, and what is asked in them has no answer.
+fn run_pods(server: &ApiServer) {
+    let is_pod = |it: &&Request| it.method == "POST" && it.path.ends_with("/pods");
+    server.await_requests("the test's pods", |all| {
+        all.iter().filter(is_pod).count() == 3
+    });
+    for request in server.requests().iter().filter(is_pod) {
+        let namespace = request.path.split('/').nth(4).unwrap();
+        let name = request.body.as_ref().unwrap()["metadata"]["name"]
+            .as_str()
+            .unwrap();
+        let mut pod = server.await_object(("Pod", namespace, name), |_| true);
+        let ip = "192.0.2.1";
+        pod["status"] = json!({ "phase": "Running", "podIP": ip, "podIPs": [{ "ip": ip }] });
+        server.apply(pod);
+    }
+}
+
+#[test]
+fn whenever_it_is_interrupted_nothing_is_left() {
+    let is_namespace = |it: &Request| it.method == "POST" && it.path.ends_with("/namespaces");
+    let is_watch = |it: &Request| it.is_watch() && it.path.ends_with("/pods");
+    // What is withheld, and what has been asked for when the signal comes.
+    let moments: [(&str, Option<&'static str>, &dyn Fn(&Request) -> bool); 5] = [
+        ("nodes", Some("nodes"), &|it| it.path.ends_with("/nodes")),
+        ("namespace", Some("pods"), &is_namespace),
+        ("service", Some("services"), &|it| {
+            it.path.ends_with("/services")
+        }),
+        ("pods' start", None, &is_watch),
+        ("answers", Some("exec"), &|it| it.path.ends_with("/exec")),
+    ];
+    for (moment, withheld, has_come) in moments {
+        for signal in [Signal::SIGINT, Signal::SIGTERM] {
+            let server = with_a_ready_node();
+            server.apply(agents_pod("a"));
+            server.withhold(withheld);
+            let mut command = command(&server);
+            let command = command.args(["--timeout", "60"]).stdout(Stdio::piped());
+            let child = command.stderr(Stdio::piped()).spawn().unwrap();
+            match moment {
+                // Those that are there are listed before.
+                "namespace" => {
+                    let is_last = |it: &Request| it.path.ends_with("/pods");
+                    server.await_requests("the pods", |all| all.iter().any(is_last));
+                    server.withhold(Some("namespaces"));
+                }
+                "answers" => run_pods(&server),
+                _ => {}
+            }
+            server.await_requests(moment, |all| all.iter().any(has_come));
+            kill(Pid::from_raw(child.id().try_into().unwrap()), signal).unwrap();
+            // It is made although who asked for it may be gone.
+            if moment == "namespace" {
+                server.withhold(None);
+            }
+            let output = child.wait_with_output().unwrap();
+            let told = String::from_utf8(output.stderr).unwrap();
+            assert_eq!(output.status.code(), Some(1), "{moment}, {signal}: {told}");
+            assert!(told.contains("interrupted"), "{moment}, {signal}: {told}");
+            server.withhold(None);
+            for name in namespaces(&server) {
+                let left = server.object("Namespace", "", &name);
+                assert_eq!(left, None, "{moment}, {signal}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_was_made_is_removed_when_pods_do_not_start_in_time() {
+    let server = with_a_ready_node();
     let none = connectivity(&server, "");
     assert_eq!(none.status.code(), Some(1), "{none:?}");
     assert!(

@@ -168,6 +168,93 @@ fn a_sysdump_has_what_podwire_acts_on_its_events_everywhere_and_previous_logs() 
 }
 
 #[test]
+fn no_secret_of_any_place_is_in_a_sysdump() {
+    let server = ApiServer::start();
+    let own = "podwire-system";
+    let kubeconfig = [
+        "users:",
+        "- name: me",
+        "  user:",
+        "    token: secret-1",
+        "    password: secret-2",
+        "    client-key-data: LS0tsecret-3",
+        "clusters: [{cluster: {server: 'https://me:secret-4@192.0.2.1:6443'}}]",
+    ];
+    let mut settings = named("ConfigMap", own, "podwire");
+    settings["data"] = json!({
+        "kubeconfig": kubeconfig.join("\n"),
+        "tls.key": "-----BEGIN EC PRIVATE KEY-----\nsecret-5\n-----END EC PRIVATE KEY-----\n",
+        "AWS_SECRET_ACCESS_KEY": "secret-6",
+        "PODWIRE_MTU": "1400",
+    });
+    // -----BEGIN RSA PRIVATE KEY-----
+    let encoded = "LS0tLS1CRUdJTiBSU0EgUFJJVkFURSBLRVktLS0tLQpzZWNyZXQK";
+    settings["binaryData"] = json!({ "tls": encoded });
+    server.apply(settings);
+    let variables = json!([
+        { "name": "PODWIRE_K8S_TOKEN", "value": "secret-7" },
+        { "name": "PODWIRE_LOG", "value": "debug-of-podwire" },
+    ]);
+    let mut agents = named("DaemonSet", own, "podwire");
+    agents["spec"] = json!({ "template": { "spec": { "containers": [{ "env": variables }] } } });
+    server.apply(agents);
+    let mut pod = apiserver::pod(
+        "n",
+        "shop",
+        "web",
+        "web",
+        json!({ "shop/token": "secret-8" }),
+    );
+    pod["spec"]["containers"] = json!([{
+        "name": "web",
+        "image": "registry.test/web:1",
+        "args": ["--db", "secret-9"],
+        "command": ["web", "secret-10"],
+        "env": [{ "name": "DSN", "value": "secret-11" }],
+        "ports": [{ "containerPort": 8080 }],
+        "readinessProbe": { "httpGet": {
+            "port": 8080, "httpHeaders": [{ "name": "Authorization", "value": "Basic secret-12" }],
+        } },
+    }]);
+    server.apply(pod);
+    server.apply(own_pod("podwire-controller", 0));
+    server.runs(|_| {
+        Ok(Ended {
+            code: Some(0),
+            stdout: b"Authorization: Bearer secret-13, psk=secret-14".to_vec(),
+            stderr: Vec::new(),
+        })
+    });
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("all.tar.gz");
+    let done = sysdump(&server, &path);
+    assert!(path.exists(), "{done:?}");
+    let files = unpacked(&path);
+    for (file, text) in &files {
+        for secret in ["secret-", encoded] {
+            assert!(!text.contains(secret), "{file}: {text}");
+        }
+    }
+    let of_secrets = |it: &Request| it.path.ends_with("/secrets");
+    assert!(!server.requests().iter().any(of_secrets));
+    for (file, content) in [
+        ("objects/configmaps.json", "\"PODWIRE_MTU\":\"1400\""),
+        ("objects/daemonsets.json", "debug-of-podwire"),
+        ("objects/pods.json", "\"containerPort\":8080"),
+        (
+            "objects/pods.json",
+            "\"readinessProbe\":{\"httpGet\":{\"port\":8080}}",
+        ),
+        (
+            "controllers/podwire-controller-0/status.json",
+            "Bearer (removed)",
+        ),
+    ] {
+        assert!(files[file].contains(content), "{file}: {}", files[file]);
+    }
+}
+
+#[test]
 fn one_that_is_interrupted_or_late_writes_what_it_has_and_says_so() {
     let server = ApiServer::start();
     server.apply(own_pod("podwire-ovn-northbound", 0));

@@ -1,32 +1,30 @@
 //! `kubectl podwire connectivity`: pods on every node try every kind of path, and all of it is
 //! removed again.
 
+mod namespace;
 mod objects;
 mod report;
 
 use std::collections::BTreeMap;
-use std::fmt::Debug;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
+use std::pin::pin;
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use futures_util::stream::iter;
-use k8s_openapi::api::core::v1::{Namespace, Pod, Service, ServiceAccount};
-use k8s_openapi::api::networking::v1::NetworkPolicy;
+use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::jiff::Timestamp;
 use kube::Api;
-use kube::api::{DeleteParams, ListParams, PostParams, WatchEvent, WatchParams};
 use podwire_daemon::output::OutputArgs;
 use podwire_daemon::process;
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 use serde_json::Value;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep_until, timeout_at};
 
-use super::exec::{Cluster, said};
+use super::exec::Cluster;
 use super::objects::Part;
 use super::{Common, Failure, print};
+use namespace::{api, make, make_namespace, remove, remove_left_behind, running};
 use objects::{CONTAINER, End, NAME, Role, SERVICE_PORT};
 use report::{Attempt, Report};
 
@@ -36,12 +34,8 @@ const AT_ONCE: usize = 16;
 const NEIGHBOURS: usize = 3;
 /// How often a path that fails is tried: what has just been made may not be everywhere yet.
 const ROUNDS: usize = 4;
-/// The age at which another test's namespace was left behind, in seconds.
-const LEFT_BEHIND: i64 = 900;
 /// So long before the deadline nothing is tried any more.
 const REPORT: Duration = Duration::from_secs(1);
-/// How long what was made has to be accepted for removal.
-const REMOVAL: Duration = Duration::from_secs(10);
 
 /// The flags of `kubectl podwire connectivity`.
 #[derive(Debug, clap::Args)]
@@ -80,6 +74,17 @@ struct Try {
     should: bool,
 }
 
+/// What a test is of.
+struct Plan {
+    /// Those that are ready.
+    nodes: Vec<String>,
+    /// That of the pods.
+    image: String,
+    has_policies: bool,
+    /// What is left out, with reasons.
+    not_tried: Vec<String>,
+}
+
 /// The ends, with their addresses.
 type Ends = BTreeMap<String, (End, Vec<IpAddr>)>;
 
@@ -87,25 +92,36 @@ impl ConnectivityArgs {
     pub(super) async fn run(self) -> Result<bool, Failure> {
         let shutdown = process::asked_to_end().map_err(Failure::Output)?;
         let cluster = self.common.cluster().await?;
-        let seconds = Timestamp::now().as_second();
-        let namespace = format!("{}-{seconds}", objects::LABEL);
+        let now = Timestamp::now();
+        // Two tests may begin in one second.
+        let namespace = format!("{}-{}", objects::LABEL, now.as_millisecond());
         let test = Cluster {
             client: cluster.client.clone(),
             server: cluster.server.clone(),
             namespace,
             limit: cluster.limit,
         };
-        remove_left_behind(&cluster, seconds).await?;
         let deadline = Instant::now() + Duration::from_secs(self.deadline.into());
-        let tested = tokio::select! {
-            tested = timeout_at(deadline, self.test(&cluster, &test, deadline - REPORT)) => {
-                tested.unwrap_or_else(|_| {
-                    let seconds = self.deadline;
-                    let late = format!("it has not ended within {seconds} s (--deadline)");
-                    Err(Failure::Unknown(late))
-                })
+        let mut end = pin!(async {
+            tokio::select! {
+                () = sleep_until(deadline) => {
+                    format!("it has not ended within {} s (--deadline)", self.deadline)
+                }
+                () = shutdown => "interrupted".to_owned(),
             }
-            () = shutdown => Err(Failure::Unknown("interrupted".to_owned())),
+        });
+        let plan = tokio::select! {
+            plan = self.plan(&cluster, now.as_second()) => plan?,
+            why = &mut end => return Err(Failure::Unknown(why)),
+        };
+        // Its answer is waited for in any case: without it nobody knows whether there is something
+        // to remove.
+        let tested = match make_namespace(&test).await {
+            Ok(()) => tokio::select! {
+                tested = self.test(&cluster, &test, plan, deadline - REPORT) => tested,
+                why = &mut end => Err(Failure::Unknown(why)),
+            },
+            Err(failure) => Err(failure),
         };
         let removed = remove(&test).await;
         let report = tested?;
@@ -121,13 +137,9 @@ impl ConnectivityArgs {
         Ok(report.is_well)
     }
 
-    /// What is not tried until then has failed.
-    async fn test(
-        &self,
-        cluster: &Cluster,
-        test: &Cluster,
-        until: Instant,
-    ) -> Result<Report, Failure> {
+    /// What is to be tried; removes what former tests have left.
+    async fn plan(&self, cluster: &Cluster, now: i64) -> Result<Plan, Failure> {
+        remove_left_behind(cluster, now).await?;
         let mut not_tried = Vec::new();
         let mut nodes = Vec::new();
         for node in cluster.nodes().await? {
@@ -150,6 +162,28 @@ impl ConnectivityArgs {
         if !has_policies {
             not_tried.push("policies: no podwire-controller".to_owned());
         }
+        Ok(Plan {
+            nodes,
+            image,
+            has_policies,
+            not_tried,
+        })
+    }
+
+    /// What is not tried until then has failed.
+    async fn test(
+        &self,
+        cluster: &Cluster,
+        test: &Cluster,
+        plan: Plan,
+        until: Instant,
+    ) -> Result<Report, Failure> {
+        let Plan {
+            nodes,
+            image,
+            has_policies,
+            mut not_tried,
+        } = plan;
         let wanted = objects::ends(&nodes, has_policies);
         make(test, &wanted, &image, has_policies).await?;
         let (ends, waiting) = running(test, wanted, self.deadline / 2).await?;
@@ -366,137 +400,4 @@ fn attempt(client: &End, tried: &Try, answer: Result<&Value, &String>) -> Attemp
             _ => problem,
         },
     }
-}
-
-fn api<K>(test: &Cluster) -> Api<K>
-where
-    K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope, DynamicType = ()>,
-{
-    Api::namespaced(test.client.clone(), &test.namespace)
-}
-
-async fn create<K>(test: &Cluster, api: &Api<K>, object: Value) -> Result<(), Failure>
-where
-    K: Clone + DeserializeOwned + Serialize + Debug,
-{
-    let object = serde_json::from_value(object);
-    let object: K = object.map_err(|error| Failure::Unknown(error.to_string()))?;
-    let how = PostParams::default();
-    test.answered(api.create(&how, &object)).await.map(drop)
-}
-
-async fn make(
-    test: &Cluster,
-    ends: &[End],
-    image: &str,
-    has_policies: bool,
-) -> Result<(), Failure> {
-    let namespaces: Api<Namespace> = Api::all(test.client.clone());
-    create(test, &namespaces, objects::namespace(&test.namespace)).await?;
-    create(test, &api::<ServiceAccount>(test), objects::account()).await?;
-    if has_policies {
-        create(test, &api::<NetworkPolicy>(test), objects::policy()).await?;
-    }
-    create(test, &api::<Service>(test), objects::service()).await?;
-    let pods = api::<Pod>(test);
-    let made = ends
-        .iter()
-        .map(|end| create(test, &pods, end.object(image)));
-    let made: Vec<Result<(), Failure>> = iter(made).buffered(AT_ONCE).collect().await;
-    made.into_iter().collect()
-}
-
-/// Waits until all ends run, for so long; with those that do not then, and why.
-async fn running(
-    test: &Cluster,
-    wanted: Vec<End>,
-    seconds: u16,
-) -> Result<(Ends, Vec<String>), Failure> {
-    let pods = api::<Pod>(test);
-    let mut missing: BTreeMap<String, End> = wanted
-        .into_iter()
-        .map(|end| (end.name.clone(), end))
-        .collect();
-    let mut ends = Ends::new();
-    let mut why = BTreeMap::new();
-    let deadline = Instant::now() + Duration::from_secs(seconds.into());
-    let late = |missing: &BTreeMap<String, End>, why: &BTreeMap<String, String>| {
-        let waiting = missing.values().map(|end| {
-            let why = why
-                .get(&end.name)
-                .map_or("no kubelet has seen it", String::as_str);
-            let (node, name) = (&end.node, &end.name);
-            format!("node {node}: {name} not running in {seconds} s, half of --deadline: {why}")
-        });
-        waiting.collect::<Vec<_>>()
-    };
-    while !missing.is_empty() {
-        let watch = WatchParams::default().timeout(60);
-        let events = test.answered(pods.watch(&watch, "0")).await?;
-        let mut events = std::pin::pin!(events);
-        while !missing.is_empty() {
-            let Ok(event) = timeout_at(deadline, events.next()).await else {
-                return Ok((ends, late(&missing, &why)));
-            };
-            let pod = match event {
-                None => break,
-                Some(Ok(WatchEvent::Added(pod) | WatchEvent::Modified(pod))) => pod,
-                Some(Ok(_)) => continue,
-                Some(Err(error)) => {
-                    return Err(Failure::Server {
-                        server: test.server.clone(),
-                        problem: said(&error),
-                    });
-                }
-            };
-            let name = pod.metadata.name.clone().unwrap_or_default();
-            let addresses = objects::addresses(&pod).map_err(Failure::Unknown)?;
-            if addresses.is_empty() {
-                why.insert(name, objects::waits(&pod));
-            } else if let Some(end) = missing.remove(&name) {
-                ends.insert(name, (end, addresses));
-            }
-        }
-    }
-    Ok((ends, Vec::new()))
-}
-
-/// Removes the test's namespace, and with it everything in it.
-async fn remove(test: &Cluster) -> Result<(), Failure> {
-    let namespaces: Api<Namespace> = Api::all(test.client.clone());
-    let how = DeleteParams::default();
-    let removal = namespaces.delete(&test.namespace, &how);
-    let removed = tokio::time::timeout(REMOVAL, removal).await;
-    let problem = match removed {
-        Ok(Ok(_)) => return Ok(()),
-        Ok(Err(kube::Error::Api(status))) if status.code == 404 => return Ok(()),
-        Ok(Err(error)) => said(&error),
-        Err(_) => format!("no answer within {} s", REMOVAL.as_secs()),
-    };
-    let namespace = &test.namespace;
-    let what = format!("{problem}; remove what is left by kubectl delete namespace {namespace}");
-    Err(Failure::Unknown(what))
-}
-
-/// Removes namespaces of tests that were killed.
-async fn remove_left_behind(cluster: &Cluster, now: i64) -> Result<(), Failure> {
-    let namespaces: Api<Namespace> = Api::all(cluster.client.clone());
-    let label = format!("app.kubernetes.io/name={}", objects::LABEL);
-    let (wanted, how) = (
-        ListParams::default().labels(&label),
-        DeleteParams::default(),
-    );
-    for namespace in cluster.answered(namespaces.list(&wanted)).await? {
-        let metadata = namespace.metadata;
-        let labels = metadata.labels.unwrap_or_default();
-        let is_own = labels
-            .get("app.kubernetes.io/name")
-            .is_some_and(|it| it == objects::LABEL);
-        let made = metadata.creation_timestamp.map(|it| it.0.as_second());
-        let name = metadata.name.unwrap_or_default();
-        if is_own && made.is_some_and(|made| now - made > LEFT_BEHIND) {
-            cluster.answered(namespaces.delete(&name, &how)).await?;
-        }
-    }
-    Ok(())
 }

@@ -7,12 +7,13 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
 use kube::api::{AttachParams, AttachedProcess};
 use kube::{Api, Client};
-use podwire_apiserver::{brief, with_causes};
+use podwire_apiserver::brief;
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::time::timeout;
 
 use super::Failure;
+pub(super) use crate::tools::said;
 
 /// What a program may write, in bytes: of a node's bundle each file has 4 MiB at the most.
 const LARGEST_OUTPUT: u64 = 64 << 20;
@@ -187,14 +188,6 @@ async fn ended(
         stderr: String::from_utf8_lossy(stderr).into_owned(),
         code: exit_code(&status)?,
     })
-}
-
-/// What the API server says, or why there is no answer.
-pub(super) fn said(error: &kube::Error) -> String {
-    match error {
-        kube::Error::Api(status) if !status.message.is_empty() => brief(&status.message),
-        error => with_causes(error),
-    }
 }
 
 /// A stream to its end. One that is longer is an error: half of an answer says something else.

@@ -58,6 +58,7 @@ async fn networks_are_made_shown_changed_and_removed_with_their_refusals() {
     await_row(&central, "Logical_Switch", switch, true);
     let (code, text) = run(made);
     assert!(code == Some(1) && text.contains("already exists"), "{text}");
+    assert!(!text.contains("Status"), "{text}");
     // Another definition of a known network must say the same of it.
     let (code, text) = run("create shop/more --network shop-blue --subnets 10.2.0.0/24");
     let why = "network shop-blue exists with other excludeSubnets, mtu, subnets";

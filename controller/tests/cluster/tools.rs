@@ -63,8 +63,11 @@ async fn a_command_executed_in_the_pod_computes_with_the_pods_variables() {
             .env("OVN_NB_DB", central.local_northbound())
             .env("OVN_SB_DB", central.local_remote())
             .env("PODWIRE_K8S_APISERVER", server.url())
+            .env("PODWIRE_LOG", "info")
             .env(format!("PODWIRE_{variable}"), value);
-        let status = String::from_utf8(command.output().unwrap().stdout).unwrap();
+        let output = command.output().unwrap();
+        assert_eq!(String::from_utf8(output.stderr).unwrap(), "");
+        let status = String::from_utf8(output.stdout).unwrap();
         assert!(status.contains("pending   nothing"), "{status}");
         controller.stop().await.unwrap();
     }
@@ -97,9 +100,30 @@ async fn people_see_what_is_and_what_would_be_done() {
         "{planned}"
     );
     assert!(
-        planned.contains("\nnode/node-a: annotation {\"default\":[\"10.244.0.0/24\"]}\n"),
+        planned.contains(
+            "\nnode/node-a: annotation k8s.ovn.org/node-subnets {\"default\":[\"10.244.0.0/24\"]}\n"
+        ),
         "{planned}"
     );
+    let changes = ["json", "yaml"].map(|format| {
+        let (is_well, changes) = ask(&central, &server, &["--dry-run", "-o", format]);
+        assert!(!is_well, "{changes}");
+        let changes: Value = serde_saphyr::from_str(&changes).unwrap();
+        assert_valid("controllerDryRun", &changes);
+        let operations = changes["operations"].as_array().unwrap();
+        let heading = format!("# {} operations in OVN_Northbound\n", operations.len());
+        assert!(planned.contains(&heading), "{heading}{planned}");
+        changes
+    });
+    assert_eq!(changes[0]["writes"], changes[1]["writes"]);
+    let writes = changes[0]["writes"].as_array().unwrap();
+    let subnet = json!({
+        "object": "node/node-a",
+        "write": "annotation",
+        "name": "k8s.ovn.org/node-subnets",
+        "content": {"default": ["10.244.0.0/24"]},
+    });
+    assert!(writes.contains(&subnet), "{writes:?}");
     let (is_well, status) = ask(&central, &server, &["status"]);
     assert!(
         !is_well && status.contains("there is no Lease podwire-controller"),
@@ -115,11 +139,9 @@ async fn people_see_what_is_and_what_would_be_done() {
 
     let mut controller = Running::start(&central, &server, &["--identity", "me"]);
     controller.idle().await;
-    let (_, planned) = ask(&central, &server, &["--dry-run"]);
-    assert_eq!(
-        planned,
-        "# 0 operations in OVN_Northbound\n# 0 writes to Kubernetes\n"
-    );
+    let (is_well, planned) = ask(&central, &server, &["--dry-run"]);
+    let nothing = "# 0 operations in OVN_Northbound\n# 0 writes to Kubernetes\n";
+    assert_eq!((is_well, &*planned), (true, nothing));
     let (is_well, status) = ask(&central, &server, &["status"]);
     assert!(
         is_well && status.starts_with("leader    me, which renewed its lease"),
@@ -275,6 +297,20 @@ async fn the_metrics_say_what_was_done() {
     assert_eq!(page("/healthz"), "ok\n");
     assert!(page("/").contains("/metrics"));
     controller.stop().await.unwrap();
+}
+
+#[test]
+fn a_dry_run_is_of_no_command_and_formats_are_of_a_dry_run() {
+    let (central, server) = (Central::start(), ApiServer::start());
+    let delete = ["--dry-run", "network", "delete", "default/blue"];
+    for (arguments, expected) in [
+        (&delete[..], "--dry-run can't be used before a command"),
+        (&["-o", "json"], "--dry-run"),
+    ] {
+        let (is_well, told) = ask(&central, &server, arguments);
+        assert!(!is_well && told.contains(expected), "{told}");
+    }
+    assert_eq!(server.requests(), []);
 }
 
 #[test]

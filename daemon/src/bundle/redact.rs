@@ -1,19 +1,24 @@
 //! Removes secrets from text of any kind: JSON, YAML, TOML, logs, command lines.
 
-const REMOVED: &str = "(removed)";
+/// What stands in place of a secret.
+pub const REMOVED: &str = "(removed)";
 /// Shorter ones would match parts of words.
 const SHORTEST: usize = 6;
 /// The value of a key with such a suffix is a secret, unless it is a path.
-const KEYS: [&str; 9] = [
+const KEYS: [&str; 13] = [
     "token",
     "password",
     "passwd",
+    "passphrase",
     "secret",
     "psk",
     "private-key",
+    "secret-key",
+    "access-key",
     "key-data",
     "credentials",
     "api-key",
+    "apikey",
 ];
 
 /// Removes secrets.
@@ -37,7 +42,8 @@ impl Redactor {
         for secret in &self.known {
             text = text.replace(secret.as_str(), REMOVED);
         }
-        values(&tokens(&without_users(&without_keys(&text))))
+        let text = without_encoded_keys(&without_keys(&text));
+        values(&tokens(&without_users(&text)))
     }
 }
 
@@ -70,6 +76,22 @@ fn without_keys(text: &str) -> String {
             false => out.push_str(&block[..end]),
         }
         rest = &block[end..];
+    }
+    out + rest
+}
+
+/// Removes what has a private key in base64 (RFC 4648), as data of Secrets and kubeconfigs do.
+fn without_encoded_keys(text: &str) -> String {
+    // "PRIVATE KEY", as it begins at each of the three places of a group.
+    const KEYS: [&str; 3] = ["UFJJVkFURSBLRV", "BSSVZBVEUgS0VZ", "QUklWQVRFIEtFW"];
+    let is_base64 = |c: char| c.is_ascii_alphanumeric() || "+/=".contains(c);
+    let mut out = String::new();
+    let mut rest = text;
+    while let Some(at) = KEYS.iter().filter_map(|key| rest.find(key)).min() {
+        let (before, block) = rest.split_at(at);
+        out.push_str(before.trim_end_matches(is_base64));
+        out.push_str(REMOVED);
+        rest = block.trim_start_matches(is_base64);
     }
     out + rest
 }
@@ -191,6 +213,18 @@ mod tests {
                 "a\n(removed)\nb",
             ),
             ("-----BEGIN PRIVATE KEY-----\nMII", "(removed)"),
+            (
+                "RSA: LS0tLS1CRUdJTiBSU0EgUFJJVkFURSBLRVktLS0tLQo=, and EC:
+                LS0tLS1CRUdJTiBFQyBQUklWQVRFIEtFWS0tLS0tCg==
+                LS0tLS1CRUdJTiBPUEVOU1NIIFBSSVZBVEUgS0VZLS0tLS0K",
+                "RSA: (removed), and EC:
+                (removed)
+                (removed)",
+            ),
+            (
+                "AWS_SECRET_ACCESS_KEY=abc",
+                "AWS_SECRET_ACCESS_KEY=(removed)",
+            ),
         ] {
             assert_eq!(redactor.text(text), shown);
         }
@@ -200,6 +234,7 @@ mod tests {
             "# k8s-token = … # $K8S_TOKEN (secret)",
             "https://host:6443/a@b",
             "-----BEGIN CERTIFICATE-----\nMII\n-----END CERTIFICATE-----\n",
+            "client-certificate-data: LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCk1J",
             "reads the token of the pod, mac=0a:58:0a:ba:00:02 eyJ",
             r#""secret": null, "tokens": 3"#,
             "",

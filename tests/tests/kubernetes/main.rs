@@ -3,6 +3,7 @@
 //! processes in a root with what the image has, with the mounts, the environment and the commands
 //! of the manifest.
 
+mod helm;
 mod image;
 mod installed;
 mod node_role;

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::sets::sets;
 
 /// The object as a server of this release has it, or nothing if it has no such kind.
-fn for_release(kubernetes: &Kubernetes, mut object: Value) -> Option<Value> {
+pub(super) fn for_release(kubernetes: &Kubernetes, mut object: Value) -> Option<Value> {
     let version = object["apiVersion"].as_str().unwrap().to_owned();
     // `make test-admission` tries these, at a release that has them.
     if object["kind"]

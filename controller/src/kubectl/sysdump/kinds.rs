@@ -4,6 +4,8 @@ use std::fmt::Write as _;
 
 use kube::Api;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams};
+use podwire_daemon::bundle::{REMOVED, names_secret};
+use serde_json::Value;
 
 use super::{Collected, Source};
 use crate::kubectl::exec::Cluster;
@@ -143,7 +145,7 @@ impl Kind {
         for version in self.api {
             let objects = self.objects(cluster, version, of_own, ListParams::default());
             if let Some(objects) = objects.await? {
-                return Ok(Some(lines(objects)));
+                return Ok(Some(lines(objects, &cluster.namespace, self.kind)));
             }
         }
         Ok(None)
@@ -181,13 +183,20 @@ async fn events_of(cluster: &Cluster) -> Result<String, String> {
         let own = Some(&cluster.namespace);
         events.extend(posted.filter(|it| it.metadata.namespace.as_ref() != own));
     }
-    Ok(lines(events))
+    Ok(lines(events, &cluster.namespace, EVENTS.kind))
 }
 
-/// Objects, one per line, without what says who wrote which field.
-fn lines(objects: Vec<DynamicObject>) -> String {
+/// What may hold secrets in the specification of a pod that is not podwire's, and says nothing of
+/// its network.
+const PRIVATE: [&str; 5] = ["env", "envFrom", "command", "args", "httpHeaders"];
+
+/// Objects, one per line, without what says who wrote which field, and without secrets that only
+/// their place shows.
+fn lines(objects: Vec<DynamicObject>, own: &str, kind: &str) -> String {
     let mut text = String::new();
     for mut object in objects {
+        let is_foreign = kind == "Pod" && object.metadata.namespace.as_deref() != Some(own);
+        remove_secrets(&mut object.data, is_foreign);
         object.metadata.managed_fields = None;
         if let Some(annotations) = &mut object.metadata.annotations {
             annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
@@ -196,4 +205,26 @@ fn lines(objects: Vec<DynamicObject>) -> String {
         let _ = writeln!(text, "{line}");
     }
     text
+}
+
+fn remove_secrets(value: &mut Value, is_foreign: bool) {
+    match value {
+        Value::Object(fields) => {
+            if is_foreign {
+                fields.retain(|name, _| !PRIVATE.contains(&&**name));
+            }
+            // A variable of a container.
+            let name = fields.get("name").and_then(Value::as_str);
+            let is_secret = name.is_some_and(names_secret);
+            if let Some(value) = fields.get_mut("value").filter(|_| is_secret) {
+                *value = REMOVED.into();
+            }
+            let fields = fields.values_mut();
+            fields.for_each(|it| remove_secrets(it, is_foreign));
+        }
+        Value::Array(values) => values
+            .iter_mut()
+            .for_each(|it| remove_secrets(it, is_foreign)),
+        _ => {}
+    }
 }
