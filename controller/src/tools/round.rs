@@ -40,11 +40,7 @@ pub(super) struct Round {
 impl Round {
     /// Adds one and waits for the answers, for so long at most.
     pub(super) async fn take(config: &Config, limit: Duration) -> Result<Self, ToolError> {
-        let columns = TableSpec {
-            name: TABLE,
-            columns: &["nb_cfg", "sb_cfg", "hv_cfg"],
-            indexes: &[],
-        };
+        let columns = TableSpec::of(TABLE, &["nb_cfg", "sb_cfg", "hv_cfg"]);
         let ovsdb = Ovsdb::start(config.database(nb::DATABASE, vec![columns])?);
         ovsdb.synced(Instant::now() + super::REACH).await?;
         let mut transaction = Transaction::new();
@@ -90,11 +86,7 @@ impl Round {
 
 /// The chassis that have not got as far.
 async fn late(config: &Config, number: i64) -> Result<Vec<String>, ToolError> {
-    let columns = TableSpec {
-        name: CHASSIS,
-        columns: &["name", "nb_cfg"],
-        indexes: &[],
-    };
+    let columns = TableSpec::of(CHASSIS, &["name", "nb_cfg"]);
     let ovsdb = Ovsdb::start(config.database("OVN_Southbound", vec![columns])?);
     ovsdb.synced(Instant::now() + NAMES).await?;
     let mut names: Vec<_> = ovsdb.read(|db| {
