@@ -108,10 +108,7 @@ pub async fn explain(
     let recorded = pod.networks.clone().unwrap_or_default();
     let networks = view.state.networks.of(&question.pod);
     let networks = networks.map(|(entry, network)| {
-        let attachment = Attachment {
-            pod: question.pod.clone(),
-            entry: entry.clone(),
-        };
+        let attachment = Attachment::of(&question.pod, entry);
         let port = attached_port(&attachment);
         OnNetwork {
             entry: entry.to_string(),

@@ -291,10 +291,7 @@ impl State {
                 let is_its =
                     is_its.is_some_and(|it| matches!(&it.network, Ok((of, _)) if *of == network));
                 let former = written(pod, &selection.entry).filter(|_| is_its);
-                let attachment = Attachment {
-                    pod: id.clone(),
-                    entry: selection.entry.clone(),
-                };
+                let attachment = Attachment::of(id, &selection.entry);
                 claims.extend(former.map(|it| (attachment, pod.uid.clone(), it)));
             }
         }
