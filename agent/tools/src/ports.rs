@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::io::{self, IsTerminal as _};
 
 use clap::{Args, ValueEnum};
+use itertools::Itertools as _;
 
 use super::paint::{Paint, height, pod_or_container, printable, short_id};
 use super::table::table;
@@ -291,8 +292,8 @@ fn pod(port: &PortView) -> String {
 }
 
 fn addresses(port: &PortView) -> String {
-    let list: Vec<String> = port.addresses.iter().map(ToString::to_string).collect();
-    or_dash(Some(list.join(",")).filter(|it| !it.is_empty()).as_deref())
+    let list = port.addresses.iter().join(",");
+    or_dash(Some(list).filter(|it| !it.is_empty()).as_deref())
 }
 
 fn or_dash(text: Option<&str>) -> String {

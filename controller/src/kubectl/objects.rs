@@ -2,6 +2,7 @@
 
 use std::fmt::Debug;
 
+use itertools::Itertools as _;
 use k8s_openapi::api::core::v1::{Node, Pod, PodStatus};
 use kube::Api;
 use kube::api::ListParams;
@@ -259,7 +260,7 @@ pub(super) fn waiting(status: &PodStatus) -> Option<String> {
     status.container_statuses.iter().flatten().find_map(|it| {
         let waiting = it.state.as_ref()?.waiting.as_ref()?;
         let said = [waiting.reason.as_deref(), waiting.message.as_deref()];
-        Some(said.into_iter().flatten().collect::<Vec<_>>().join(": "))
+        Some(said.into_iter().flatten().join(": "))
     })
 }
 

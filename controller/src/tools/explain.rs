@@ -5,6 +5,7 @@ use std::fmt;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
+use itertools::Itertools as _;
 use podwire_cluster::service::Endpoint;
 use podwire_daemon::output::Format;
 use podwire_ovs::nb::Table;
@@ -153,7 +154,10 @@ impl fmt::Display for Explanation {
             )?,
             addresses => {
                 let mac = self.mac.as_deref().unwrap_or_default();
-                line("annotation", &format!("{} {mac}", join(addresses)))?;
+                line(
+                    "annotation",
+                    &format!("{} {mac}", addresses.iter().join(", ")),
+                )?;
             }
         }
         line("row", &self.port.to_string())?;
@@ -320,9 +324,4 @@ fn state_of(endpoint: &Endpoint) -> &'static str {
         (false, true) => "not ready, but serving: used if no endpoint is ready",
         (false, false) => "not ready: not used",
     }
-}
-
-fn join(addresses: &[IpNet]) -> String {
-    let texts: Vec<_> = addresses.iter().map(ToString::to_string).collect();
-    texts.join(", ")
 }

@@ -7,6 +7,7 @@ pub mod nb;
 use std::fmt::{self, Write as _};
 
 use ipnet::IpNet;
+use itertools::Itertools as _;
 use kube::Api;
 use kube::api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, PostParams};
 use podwire_cluster::api::NetworkAttachmentDefinition;
@@ -52,10 +53,7 @@ pub struct ShapeArgs {
 impl ShapeArgs {
     /// Puts what is given into a definition's configuration.
     fn put(&self, config: &mut Value) {
-        let list = |nets: &[IpNet]| {
-            let nets: Vec<String> = nets.iter().map(IpNet::to_string).collect();
-            (!nets.is_empty()).then(|| nets.join(",").into())
-        };
+        let list = |nets: &[IpNet]| (!nets.is_empty()).then(|| nets.iter().join(",").into());
         let fields = [
             ("subnets", list(&self.subnets)),
             ("excludeSubnets", list(&self.exclude)),
@@ -536,8 +534,7 @@ fn table(answers: &[Answer]) -> String {
 }
 
 fn subnets(shape: &Shape) -> String {
-    let nets: Vec<String> = shape.subnets.iter().map(IpNet::to_string).collect();
-    nets.join(", ")
+    shape.subnets.iter().join(", ")
 }
 
 /// For people.

@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
+use itertools::Itertools as _;
 use podwire_cluster::address::mac;
 
 use super::{Plan, Uplink, gateway, guarded, overhead, uplink};
@@ -130,12 +131,11 @@ impl Plan {
 /// The subnets for the agent, in the format of its configuration.
 fn agent_file(settings: &Settings) -> Item {
     let nets = settings.node_subnets.iter();
-    let nets: Vec<String> = nets.map(|net| format!("\"{net}\"")).collect();
+    let nets = nets.map(|net| format!("\"{net}\"")).join(", ");
     Item::File(File {
         path: AGENT_FILE.to_owned(),
         text: format!(
-            "# Written by `podwire node`, and removed by its cleanup.\nsubnets = [{}]\n",
-            nets.join(", ")
+            "# Written by `podwire node`, and removed by its cleanup.\nsubnets = [{nets}]\n"
         ),
     })
 }

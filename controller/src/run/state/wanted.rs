@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use itertools::Itertools as _;
 use podwire_cluster::claims::{self, Refused};
 use podwire_cluster::networks::{self, OtherNetworks};
 use podwire_ovs::nb::Table;
@@ -243,8 +244,7 @@ impl State {
                 self.unblock();
             }
             Ok(_) => {
-                let texts: Vec<_> = recorded.iter().map(ToString::to_string).collect();
-                effects.warning = conflict(SubnetError::InUse(texts.join(", ")));
+                effects.warning = conflict(SubnetError::InUse(recorded.iter().join(", ")));
             }
             Err(error) if recorded.is_empty() => return Err(no_subnet(error)),
             Err(error) => effects.warning = conflict(error),
