@@ -169,7 +169,7 @@ fn describe(before: &BTreeMap<String, PortView>, change: &Change, paint: Paint) 
         text.push_str(&format!("gone           {:<20}  {name}\n", printable(&pod)));
     }
     for port in &change.changed {
-        let state = format!("{:<13}", port.state.name());
+        let state = format!("{:<13}", port.state.word());
         let cells = [
             format!("{:<20}", pod(port)),
             port.name.clone(),
@@ -252,7 +252,7 @@ fn narrow(port: &PortView, now: u64) -> [String; 8] {
     [
         pod(port),
         or_dash(port.pod_ifname.as_deref()),
-        port.state.name().to_owned(),
+        port.state.word().to_owned(),
         or_dash(port.added_unix_micros.map(|it| age(it, now)).as_deref()),
         addresses(port),
         or_dash(port.mac.as_deref()),
