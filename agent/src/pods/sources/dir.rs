@@ -9,6 +9,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use podwire_daemon::file::if_there;
 use podwire_daemon::files::FileEvents;
 
 use super::manifest;
@@ -121,11 +122,7 @@ fn read_files(directory: &Path) -> io::Result<Found> {
 
 /// A file's text; None if it was removed since it was listed.
 fn read_file(path: &Path) -> Result<Option<String>, String> {
-    match read_text(path, LARGEST) {
-        Ok(text) => Ok(Some(text)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error.to_string()),
-    }
+    if_there(read_text(path, LARGEST)).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]
