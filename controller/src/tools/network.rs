@@ -12,7 +12,7 @@ use kube::Api;
 use kube::api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, PostParams};
 use podwire_cluster::api::NetworkAttachmentDefinition;
 use podwire_cluster::resources::RESOURCE_NAME;
-use podwire_daemon::output::Format;
+use podwire_daemon::output::{Format, some};
 use serde::{Deserialize as _, Serialize};
 use serde_json::{Value, json};
 
@@ -497,11 +497,7 @@ fn shown((namespace, name): &ObjectName) -> String {
 }
 
 fn listed(pods: &[String]) -> String {
-    let mut text = pods[..pods.len().min(MOST)].join(", ");
-    if pods.len() > MOST {
-        let _ = write!(text, " and {} more", pods.len() - MOST);
-    }
-    text
+    some(pods, MOST, ", ", " and ")
 }
 
 fn table(answers: &[Answer]) -> String {

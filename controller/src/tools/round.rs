@@ -6,6 +6,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use podwire_daemon::output::some;
 use podwire_ovs::client::{Client as Ovsdb, WaitError};
 use podwire_ovs::nb;
 use podwire_ovs::replica::{Db, TableSpec};
@@ -110,12 +111,8 @@ impl fmt::Display for Round {
         match (self.chassis_ms, &self.late) {
             (Some(all), _) => write!(f, "{all} ms until every chassis had it"),
             (None, Some(late)) if !late.is_empty() => {
-                let named = late[..late.len().min(MOST)].join(", ");
-                let more = match late.len().saturating_sub(MOST) {
-                    0 => String::new(),
-                    more => format!(" and {more} more"),
-                };
-                write!(f, "and not within {limit} ms by chassis {named}{more}")
+                let named = some(late, MOST, ", ", " and ");
+                write!(f, "and not within {limit} ms by chassis {named}")
             }
             _ => write!(f, "and not by every chassis within {limit} ms"),
         }

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use podwire_daemon::file::if_there;
 use podwire_daemon::files::FileEvents;
+use podwire_daemon::output::some;
 
 use super::manifest;
 use super::pods::Pods;
@@ -53,11 +54,7 @@ fn report(directory: &Path, known: &Known, problems: &[String]) {
     if problems.is_empty() {
         return known.recovered();
     }
-    let mut text = problems[..problems.len().min(MOST_PROBLEMS)].join("; ");
-    if problems.len() > MOST_PROBLEMS {
-        text.push_str(&format!("; and {} more", problems.len() - MOST_PROBLEMS));
-    }
-    let problems = text;
+    let problems = some(problems, MOST_PROBLEMS, "; ", "; and ");
     tracing::warn!(directory = %directory.display(), problems, "not everything could be read");
     known.fails(problems);
 }
