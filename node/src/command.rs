@@ -172,8 +172,7 @@ impl Wanted {
                 what: "API server",
                 host,
             }),
-            uplink: None,
-            nic_is_settled: false,
+            ..Goal::default()
         };
         Ok((goal, access, places))
     }

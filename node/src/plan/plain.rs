@@ -9,11 +9,11 @@ use ipnet::IpNet;
 use itertools::Itertools as _;
 use podwire_cluster::address::mac;
 
-use super::{Plan, Uplink, gateway, guarded, overhead, uplink};
+use super::{Plan, Uplink, gateway, guarded, overhead, sysctl, uplink};
 
 use crate::TUNNEL;
 use crate::firewall::{self, Table};
-use crate::items::{Actual, Bridge, File, Item, LinkUp, Neighbour, Route, Sysctl, Tunnel};
+use crate::items::{Actual, Bridge, File, Item, LinkUp, Neighbour, Route, Tunnel};
 use crate::settings::{Peer, Settings};
 
 /// The file in which the agent finds its node role's settings.
@@ -90,10 +90,8 @@ impl Plan {
             links.insert(TUNNEL);
             plan.ipv6_on(settings, TUNNEL);
             // The kernel's own messages on a new link would go to every node.
-            plan.items.push(Item::Sysctl(Sysctl {
-                path: format!("net/ipv6/conf/{TUNNEL}/addr_gen_mode"),
-                value: "1".to_owned(),
-            }));
+            let path = format!("net/ipv6/conf/{TUNNEL}/addr_gen_mode");
+            plan.items.push(sysctl(path, "1"));
         }
         let own = [settings.bridge.as_str(), TUNNEL].into_iter();
         // Somebody has made the pods' bridge the machine's own way, too.
