@@ -7,6 +7,7 @@ use std::fmt::Display;
 use std::net::{IpAddr, SocketAddr};
 
 use ipnet::IpNet;
+use itertools::Itertools as _;
 
 use crate::service::{Protocol, Service, Slice};
 use crate::slices::Slices;
@@ -87,12 +88,8 @@ fn external(service: &Service) -> BTreeSet<IpAddr> {
 
 /// What a service is told.
 pub fn text(refused: &Refused) -> String {
-    let reasons: BTreeSet<&str> = refused.values().map(String::as_str).collect();
-    let reasons: Vec<_> = reasons.into_iter().collect();
-    format!(
-        "external IPs or load balancer's addresses that it can't have are left out: {}",
-        reasons.join("; ")
-    )
+    let reasons = refused.values().sorted().dedup().join("; ");
+    format!("external IPs or load balancer's addresses that it can't have are left out: {reasons}")
 }
 
 #[cfg(test)]

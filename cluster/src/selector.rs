@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use itertools::Itertools as _;
+
 use crate::api::LabelSelector;
 
 /// The labels of an object.
@@ -108,10 +110,7 @@ impl fmt::Display for Selector {
         if self.0.is_empty() {
             return f.write_str("*");
         }
-        let list = |values: &BTreeSet<String>| {
-            let values: Vec<&str> = values.iter().map(String::as_str).collect();
-            values.join(",")
-        };
+        let list = |values: &BTreeSet<String>| values.iter().join(",");
         for (number, requirement) in self.0.iter().enumerate() {
             if number > 0 {
                 f.write_str(",")?;

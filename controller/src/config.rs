@@ -189,7 +189,7 @@ fn gateway_mode(text: &str) -> Result<GatewayMode, String> {
 const REST: Duration = Duration::from_secs(30);
 
 /// The settings that affect the computed rows.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Rules {
     pub(crate) networks: Vec<ClusterSubnet>,
     /// Nodes' subnets are their `spec.podCIDRs`.

@@ -28,10 +28,11 @@ use serde_json::{Value, json};
 use crate::key::Network;
 
 /// How the addresses of a network are divided.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Layout {
     /// Each node has subnets of its own, with the router at the first address and the node at the
     /// second.
+    #[default]
     Nodes,
     /// All nodes share the network's subnets, or it has none: its ports then have a MAC address
     /// alone.
@@ -51,7 +52,7 @@ impl Layout {
 }
 
 /// The subnets of nodes and the addresses of pods on one network.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Space {
     /// Of nodes.
     pub subnets: Subnets,
@@ -60,7 +61,7 @@ pub struct Space {
 }
 
 /// Those of all networks.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Spaces {
     /// That of the network that every pod is on.
     pub default: Space,

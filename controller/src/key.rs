@@ -1,76 +1,107 @@
 //! What identifies an object, and with it all rows created for it.
 
-use std::cmp::Ordering;
 use std::fmt;
 
 use podwire_apiserver::object::Object;
 use podwire_cluster::{Name, ObjectName, api};
 use podwire_ovs::nb::Table;
 
-/// What a key is the key of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Of {
-    /// What all nodes of a network share: the router and the group of load balancers.
-    Cluster,
-    /// The switch between the nodes' gateway routers and the router that joins all nodes.
-    Join,
-    /// A NetworkAttachmentDefinition.
-    Definition,
-    /// A MultiNetworkPolicy. Its rows are those of policies on networks.
-    MultiPolicy,
-    /// A UserDefinedNetwork.
-    UserNetwork,
-    /// A ClusterUserDefinedNetwork.
-    ClusterUserNetwork,
-    /// A node.
-    Node,
-    /// A node's gateway router; on another network, that network's way out on the node.
-    Gateway,
-    /// A namespace with policies: its groups of isolated pods.
-    Namespace,
-    /// The pods that policies' rules name, by the id of such a set.
-    Peers,
-    /// A NetworkPolicy.
-    Policy,
-    /// A ClusterNetworkPolicy.
-    ClusterPolicy,
-    /// An AdminNetworkPolicy.
-    AdminPolicy,
-    /// A BaselineAdminNetworkPolicy.
-    BaselinePolicy,
-    /// A pod.
-    Pod,
-    /// A service.
-    Service,
-    /// The members of all groups: those that nothing contributes are removed.
-    Members,
+/// Declares what keys are of: each with the word that the key begins with, the number of names in
+/// it, the objects that have such keys, and the tables with the rows of such keys.
+macro_rules! kinds {
+    ($(
+        $(#[$doc:meta])*
+        $of:ident = $word:literal, $names:literal $(of $object:ident)?, [$($table:ident),*];
+    )+) => {
+        /// What a key is the key of, in the order in which changed keys are processed. Switches and
+        /// groups come before the pods whose ports refer to them, so that one transaction can
+        /// contain both; members that nobody contributes come when everybody has said which ones
+        /// they do.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum Of {
+            $($(#[$doc])* $of,)+
+        }
+
+        impl Of {
+            /// All of them, in this order.
+            pub const ALL: [Self; [$($word),+].len()] = [$(Self::$of),+];
+
+            /// The word that a key begins with.
+            fn word(self) -> &'static str {
+                match self {
+                    $(Self::$of => $word,)+
+                }
+            }
+
+            /// The number of names in a key.
+            fn names(self) -> usize {
+                match self {
+                    $(Self::$of => $names,)+
+                }
+            }
+
+            /// The API, the kind and the name in URLs of such objects, if they are objects.
+            fn object(self) -> Option<[&'static str; 3]> {
+                match self {
+                    $(Self::$of => [$(named::<api::$object>())?].first().copied(),)+
+                }
+            }
+
+            /// The tables with the rows of such keys.
+            pub(crate) fn tables(self) -> &'static [Table] {
+                match self {
+                    $(Self::$of => &[$(Table::$table),*],)+
+                }
+            }
+        }
+    };
 }
 
-/// The order in which changed keys are processed. Switches and groups come before the pods whose
-/// ports refer to them, so that one transaction can contain both; members that nobody contributes
-/// come when everybody has said which ones they do.
-pub const ORDER: [Of; 17] = [
-    Of::Cluster,
-    Of::Join,
-    Of::Definition,
-    Of::MultiPolicy,
-    Of::UserNetwork,
-    Of::ClusterUserNetwork,
-    Of::Node,
-    Of::Gateway,
-    Of::Namespace,
-    Of::Peers,
-    Of::Policy,
-    Of::ClusterPolicy,
-    Of::AdminPolicy,
-    Of::BaselinePolicy,
-    Of::Pod,
-    Of::Service,
-    Of::Members,
-];
+kinds! {
+    /// What all nodes of a network share: the router and the group of load balancers.
+    Cluster = "cluster", 0,
+        [LogicalRouter, LogicalRouterPort, LogicalSwitch, LogicalSwitchPort, StaticRoute,
+         RouterPolicy, PortGroup, AddressSet, Acl, Copp];
+    /// The switch between the nodes' gateway routers and the router that joins all nodes.
+    Join = "join", 0, [LogicalSwitch, LogicalSwitchPort, LogicalRouterPort];
+    /// A NetworkAttachmentDefinition.
+    Definition = "definition", 2 of NetworkAttachmentDefinition, [];
+    /// A MultiNetworkPolicy. Its rows are those of policies on networks.
+    MultiPolicy = "multi-policy", 2 of MultiNetworkPolicy, [];
+    /// A UserDefinedNetwork.
+    UserNetwork = "user-network", 2 of UserDefinedNetwork, [];
+    /// A ClusterUserDefinedNetwork.
+    ClusterUserNetwork = "cluster-user-network", 1 of ClusterUserDefinedNetwork, [];
+    /// A node.
+    Node = "node", 1 of Node,
+        [LogicalSwitch, LogicalSwitchPort, LogicalRouterPort, GatewayChassis, StaticRoute,
+         RouterPolicy, Qos];
+    /// A node's gateway router; on another network, that network's way out on the node.
+    Gateway = "gateway", 1 of Node,
+        [LogicalRouter, LogicalSwitch, LogicalSwitchPort, LogicalRouterPort, GatewayChassis,
+         StaticRoute, RouterPolicy, Nat];
+    /// A namespace with policies: its groups of isolated pods.
+    Namespace = "namespace", 1 of Namespace, [PortGroup, Acl];
+    /// The pods that policies' rules name, by the id of such a set.
+    Peers = "peers", 1, [AddressSet];
+    /// A NetworkPolicy.
+    Policy = "policy", 2 of NetworkPolicy, [PortGroup, Acl];
+    /// A ClusterNetworkPolicy.
+    ClusterPolicy = "cluster-policy", 1 of ClusterNetworkPolicy, [PortGroup, Acl];
+    /// An AdminNetworkPolicy.
+    AdminPolicy = "admin-policy", 1 of AdminNetworkPolicy, [PortGroup, Acl];
+    /// A BaselineAdminNetworkPolicy.
+    BaselinePolicy = "baseline-policy", 1 of BaselineAdminNetworkPolicy, [PortGroup, Acl];
+    /// A pod.
+    Pod = "pod", 2 of Pod, [LogicalSwitchPort];
+    /// A service.
+    Service = "service", 2 of Service, [LoadBalancer, AddressSet];
+    /// The members of all groups: those that nothing contributes are removed.
+    Members = "members", 0, [];
+}
 
 /// Identifies an object on a network, and with it all rows created for it there.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key {
     /// What it is.
     pub of: Of,
@@ -127,6 +158,12 @@ impl Attachment {
             entry: network.0.clone(),
         }
     }
+
+    /// That of this pod with this entry.
+    pub fn of(pod: &ObjectName, entry: &Name) -> Self {
+        let (pod, entry) = (pod.clone(), entry.clone());
+        Self { pod, entry }
+    }
 }
 
 /// That on the default network.
@@ -150,144 +187,14 @@ impl fmt::Display for Attachment {
 }
 
 impl Of {
-    /// The word that a key begins with.
-    fn word(self) -> &'static str {
-        match self {
-            Self::Cluster => "cluster",
-            Self::Join => "join",
-            Self::Definition => "definition",
-            Self::MultiPolicy => "multi-policy",
-            Self::UserNetwork => "user-network",
-            Self::ClusterUserNetwork => "cluster-user-network",
-            Self::Node => "node",
-            Self::Gateway => "gateway",
-            Self::Namespace => "namespace",
-            Self::Peers => "peers",
-            Self::Policy => "policy",
-            Self::ClusterPolicy => "cluster-policy",
-            Self::AdminPolicy => "admin-policy",
-            Self::BaselinePolicy => "baseline-policy",
-            Self::Pod => "pod",
-            Self::Service => "service",
-            Self::Members => "members",
-        }
-    }
-
-    /// The number of names in a key.
-    fn names(self) -> usize {
-        match self {
-            Self::Cluster | Self::Join | Self::Members => 0,
-            Self::Node
-            | Self::Gateway
-            | Self::Namespace
-            | Self::Peers
-            | Self::ClusterPolicy
-            | Self::AdminPolicy
-            | Self::BaselinePolicy
-            | Self::ClusterUserNetwork => 1,
-            Self::Definition
-            | Self::MultiPolicy
-            | Self::UserNetwork
-            | Self::Policy
-            | Self::Pod
-            | Self::Service => 2,
-        }
-    }
-
-    /// The tables with the rows of such keys.
-    pub(crate) fn tables(self) -> &'static [Table] {
-        match self {
-            Self::Cluster => &[
-                Table::LogicalRouter,
-                Table::LogicalRouterPort,
-                Table::LogicalSwitch,
-                Table::LogicalSwitchPort,
-                Table::StaticRoute,
-                Table::RouterPolicy,
-                Table::PortGroup,
-                Table::AddressSet,
-                Table::Acl,
-                Table::Copp,
-            ],
-            Self::Join => &[
-                Table::LogicalSwitch,
-                Table::LogicalSwitchPort,
-                Table::LogicalRouterPort,
-            ],
-            Self::Gateway => &[
-                Table::LogicalRouter,
-                Table::LogicalSwitch,
-                Table::LogicalSwitchPort,
-                Table::LogicalRouterPort,
-                Table::GatewayChassis,
-                Table::StaticRoute,
-                Table::RouterPolicy,
-                Table::Nat,
-            ],
-            Self::Node => &[
-                Table::LogicalSwitch,
-                Table::LogicalSwitchPort,
-                Table::LogicalRouterPort,
-                Table::GatewayChassis,
-                Table::StaticRoute,
-                Table::RouterPolicy,
-                Table::Qos,
-            ],
-            Self::Namespace
-            | Self::Policy
-            | Self::ClusterPolicy
-            | Self::AdminPolicy
-            | Self::BaselinePolicy => &[Table::PortGroup, Table::Acl],
-            Self::Peers => &[Table::AddressSet],
-            Self::Pod => &[Table::LogicalSwitchPort],
-            Self::Service => &[Table::LoadBalancer, Table::AddressSet],
-            Self::Definition
-            | Self::MultiPolicy
-            | Self::UserNetwork
-            | Self::ClusterUserNetwork
-            | Self::Members => &[],
-        }
-    }
-
     /// The API and the kind of such objects; `None` for what is no object.
     pub(crate) fn kind(self) -> Option<(&'static str, &'static str)> {
-        match self {
-            Self::Cluster | Self::Join | Self::Members | Self::Peers => None,
-            Self::Namespace => Some(("v1", "Namespace")),
-            Self::Definition => Some(named::<api::NetworkAttachmentDefinition>()),
-            Self::MultiPolicy => Some(named::<api::MultiNetworkPolicy>()),
-            Self::UserNetwork => Some(named::<api::UserDefinedNetwork>()),
-            Self::ClusterUserNetwork => Some(named::<api::ClusterUserDefinedNetwork>()),
-            Self::Node | Self::Gateway => Some(("v1", "Node")),
-            Self::Policy => Some(("networking.k8s.io/v1", "NetworkPolicy")),
-            Self::ClusterPolicy => Some(named::<api::ClusterNetworkPolicy>()),
-            Self::AdminPolicy => Some(named::<api::AdminNetworkPolicy>()),
-            Self::BaselinePolicy => Some(named::<api::BaselineAdminNetworkPolicy>()),
-            Self::Pod => Some(("v1", "Pod")),
-            Self::Service => Some(("v1", "Service")),
-        }
-    }
-
-    /// The name of such objects in a URL, of custom resources that the controller writes.
-    fn plural(self) -> Option<&'static str> {
-        Some(match self {
-            Self::Definition => api::NetworkAttachmentDefinition::PLURAL,
-            Self::UserNetwork => api::UserDefinedNetwork::PLURAL,
-            Self::ClusterUserNetwork => api::ClusterUserDefinedNetwork::PLURAL,
-            Self::ClusterPolicy => api::ClusterNetworkPolicy::PLURAL,
-            Self::AdminPolicy => api::AdminNetworkPolicy::PLURAL,
-            Self::BaselinePolicy => api::BaselineAdminNetworkPolicy::PLURAL,
-            _ => return None,
-        })
-    }
-
-    fn place(self) -> Option<usize> {
-        ORDER.iter().position(|of| *of == self)
+        self.object().map(|[api, kind, _]| (api, kind))
     }
 }
 
-fn named<K: Object>() -> (&'static str, &'static str) {
-    (K::API, K::KIND)
+const fn named<K: Object>() -> [&'static str; 3] {
+    [K::API, K::KIND, K::PLURAL]
 }
 
 impl Key {
@@ -346,10 +253,10 @@ impl Key {
         (self.namespace.clone(), self.name.clone())
     }
 
-    /// The path of the objects of its kind, in its namespace if it has one; `None` for what is no
-    /// custom resource that the controller writes.
+    /// The path of the objects of its kind, of custom resources, in its namespace if it has one;
+    /// `None` for what is no object.
     pub(crate) fn path(&self) -> Option<String> {
-        let ((api, _), plural) = self.of.kind().zip(self.of.plural())?;
+        let [api, _, plural] = self.of.object()?;
         Some(match &*self.namespace {
             "" => format!("/apis/{api}/{plural}"),
             namespace => format!("/apis/{api}/namespaces/{namespace}/{plural}"),
@@ -360,7 +267,7 @@ impl Key {
     pub fn parse(text: &str) -> Option<Self> {
         let mut parts = text.split('/');
         let word = parts.next()?;
-        let of = ORDER.into_iter().find(|of| of.word() == word)?;
+        let of = Of::ALL.into_iter().find(|of| of.word() == word)?;
         let mut next = || parts.next().filter(|part| !part.is_empty()).map(Name::from);
         let (namespace, name) = match of.names() {
             0 => (Name::default(), Name::default()),
@@ -394,29 +301,13 @@ impl fmt::Display for Key {
     }
 }
 
-impl Ord for Key {
-    fn cmp(&self, other: &Self) -> Ordering {
-        let by_kind = self.of.place().cmp(&other.of.place());
-        let by_name = || (&self.namespace, &self.name).cmp(&(&other.namespace, &other.name));
-        by_kind
-            .then_with(by_name)
-            .then_with(|| self.network.cmp(&other.network))
-    }
-}
-
-impl PartialOrd for Key {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn keys() -> Vec<Key> {
         let id = || ("ns".into(), "x".into());
-        let of_default = ORDER.map(|of| match of.names() {
+        let of_default = Of::ALL.map(|of| match of.names() {
             0 => Key::only(of),
             1 => Key::named(of, "x".into()),
             _ => Key::object(of, id()),
@@ -432,7 +323,7 @@ mod tests {
             assert_eq!(Key::parse(&key.to_string()), Some(key));
         }
         let texts: Vec<String> = keys().iter().map(Key::to_string).collect();
-        let (default, other) = texts.split_at(ORDER.len());
+        let (default, other) = texts.split_at(Of::ALL.len());
         assert_eq!(
             default,
             [
@@ -468,7 +359,7 @@ mod tests {
         let mut sorted = keys();
         sorted.sort();
         let order: Vec<Of> = sorted.iter().map(|key| key.of).collect();
-        let twice: Vec<Of> = ORDER.into_iter().flat_map(|of| [of, of]).collect();
+        let twice: Vec<Of> = Of::ALL.into_iter().flat_map(|of| [of, of]).collect();
         assert_eq!(order, twice);
     }
 }

@@ -17,12 +17,12 @@ mod sign;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use jiff::Timestamp;
+use podwire_daemon::file::FileError;
 use podwire_daemon::output::OutputArgs;
 use podwire_ovs::certificate::{Certificate, CertificateError};
 use podwire_ovs::client::TlsKeys;
@@ -103,15 +103,8 @@ pub struct Chassis {
 #[derive(Debug, thiserror::Error)]
 pub enum KeysError {
     /// A file or directory can't be read or written.
-    #[error("{what} {}: {source}", .path.display())]
-    File {
-        /// What was tried.
-        what: &'static str,
-        /// The file.
-        path: PathBuf,
-        /// The kernel's error.
-        source: io::Error,
-    },
+    #[error(transparent)]
+    File(#[from] FileError),
     /// The same command is running.
     #[error("another podwire-controller keys is running in {}", .0.display())]
     Locked(PathBuf),

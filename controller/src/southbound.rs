@@ -74,7 +74,7 @@ impl Southbound {
     /// Removes chassis by name. Fails at once without a connection.
     pub(crate) async fn remove(
         &self,
-        chassis: &[&str],
+        chassis: impl Iterator<Item = &str>,
         deadline: Instant,
     ) -> Result<(), TransactError> {
         if let state @ State::Disconnected { .. } = self.0.state() {
@@ -86,7 +86,7 @@ impl Southbound {
         let mut transaction = Transaction::new();
         for name in chassis {
             for table in TABLES {
-                transaction.delete(table, Condition::equal("name", *name));
+                transaction.delete(table, Condition::equal("name", name));
             }
         }
         self.0.transact(&transaction, deadline).await.map(drop)

@@ -21,7 +21,7 @@ use podwire_ovs::transact::TransactError;
 use tokio::time::{Instant, timeout_at};
 
 use crate::config::{Config, SettingError};
-use crate::key::ORDER;
+use crate::key::Of;
 use crate::run::{RunError, State, Step, api_server, list, name_of, northbound};
 
 pub use explain::{Question, Target, TargetError, explain, explain_service};
@@ -119,7 +119,7 @@ impl View {
         reach(config, &server, &client, &ovsdb).await?;
         let deadline = Instant::now() + READ;
         let (mut changes, _tasks) = crate::run::watches(&server, &Unread::default());
-        let listed = timeout_at(deadline, list(&mut changes, &mut state, &ORDER)).await;
+        let listed = timeout_at(deadline, list(&mut changes, &mut state, &Of::ALL)).await;
         listed.map_err(|_| ToolError::Deadline)?;
         ovsdb.synced(deadline).await?;
         state.begin(&ovsdb, false).map_err(RunError::from)?;

@@ -4,6 +4,7 @@
 
 pub mod bundle;
 pub mod exit;
+pub mod file;
 pub mod files;
 pub mod http;
 pub mod lockdown;

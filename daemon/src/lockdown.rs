@@ -15,6 +15,7 @@ use std::path::Path;
 use caps::errors::CapsError;
 use caps::{CapSet, CapsHashSet};
 use clap::ValueEnum;
+use itertools::Itertools as _;
 
 pub use caps::Capability;
 
@@ -77,7 +78,7 @@ pub enum LockdownError {
         source: io::Error,
     },
     /// A capability that is needed is missing.
-    #[error("{} is missing: start as root, or grant it", names(missing))]
+    #[error("{} is missing: start as root, or grant it", missing.iter().join(", "))]
     Lacking {
         /// The missing capabilities.
         missing: Vec<Capability>,
@@ -197,7 +198,7 @@ impl fmt::Display for Held {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let capabilities = match &*self.capabilities {
             [] => "no capability".to_owned(),
-            some => names(some),
+            some => some.iter().join(", "),
         };
         let seccomp = match self.seccomp {
             Seccomp::Enforce => "enforce",
@@ -206,11 +207,6 @@ impl fmt::Display for Held {
         };
         write!(f, "{capabilities}; seccomp {seccomp}")
     }
-}
-
-fn names(capabilities: &[Capability]) -> String {
-    let names: Vec<String> = capabilities.iter().map(ToString::to_string).collect();
-    names.join(", ")
 }
 
 #[cfg(test)]

@@ -1,8 +1,10 @@
 //! What commands print: text for people, JSON or YAML for programs.
 
+use std::fmt::Display;
 use std::io::{self, Write as _};
 
 use clap::{Args, ValueEnum};
+use itertools::Itertools as _;
 use serde::Serialize;
 
 /// The flag of commands that show one answer.
@@ -46,6 +48,20 @@ impl Format {
             Self::Yaml => yaml(answer),
         }
     }
+}
+
+/// The first of many, and the number of the others, for a text of limited length.
+pub fn some(all: &[impl Display], most: usize, between: &str, last: &str) -> String {
+    let named = all.iter().take(most).join(between);
+    match all.len().saturating_sub(most) {
+        0 => named,
+        more => format!("{named}{last}{more} more"),
+    }
+}
+
+/// A part of a text that may be missing, with what is around it.
+pub fn part(before: &str, value: Option<impl Display>, after: &str) -> String {
+    value.map_or_else(String::new, |it| format!("{before}{it}{after}"))
 }
 
 /// A value as indented JSON.

@@ -7,6 +7,7 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
+use podwire_daemon::file::if_there;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::time::{sleep, timeout};
@@ -19,10 +20,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
 /// Answers whoever asks, as long as this thread works.
 pub(crate) async fn serve(directory: &Path) -> io::Result<Infallible> {
     let socket = directory.join(SOCKET);
-    match std::fs::remove_file(&socket) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
+    if_there(std::fs::remove_file(&socket))?;
     let listener = UnixListener::bind(socket)?;
     loop {
         if listener.accept().await.is_err() {

@@ -174,9 +174,7 @@ impl Wanted {
                 what: "API server",
                 host,
             }),
-            uplink: None,
-            nic_is_settled: false,
-            led: None,
+            ..Goal::default()
         };
         Ok((goal, access, places))
     }

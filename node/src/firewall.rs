@@ -10,6 +10,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use ipnet::IpNet;
+use itertools::Itertools as _;
 use podwire_cluster::address::management;
 use podwire_cluster::gateway::led;
 use serde::{Deserialize, Serialize};
@@ -158,14 +159,10 @@ impl Table {
     fn guard(&mut self, guarded: &Guarded, to_pods: &[String], from_pods: &[String]) {
         let Guarded { tunnels, databases } = guarded;
         let drops = |ports: Vec<&(&str, u16)>| {
-            let ports = ports
-                .iter()
-                .map(|(protocol, port)| format!("{protocol} . {port}"));
-            let ports: Vec<String> = ports.collect();
-            format!(
-                "meta l4proto . th dport {{ {} }} counter drop",
-                ports.join(", ")
-            )
+            let ports = ports.iter();
+            let mut ports = ports.map(|(protocol, port)| format!("{protocol} . {port}"));
+            let ports = ports.join(", ");
+            format!("meta l4proto . th dport {{ {ports} }} counter drop")
         };
         let all = drops(tunnels.union(databases).collect());
         for chain in ["forward", "input"] {
@@ -232,8 +229,7 @@ fn pods(settings: &Settings) -> impl Fn(bool) -> String {
     let nets = own.chain(&settings.cluster_subnets).chain(peers);
     let nets = IpNet::aggregate(&nets.copied().collect());
     move |v4| {
-        let nets = nets.iter().filter(|net| net.addr().is_ipv4() == v4);
-        let nets: Vec<String> = nets.map(ToString::to_string).collect();
+        let mut nets = nets.iter().filter(|net| net.addr().is_ipv4() == v4);
         nets.join(", ")
     }
 }

@@ -8,12 +8,13 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, Metadata};
-use std::io::{self, Write as _};
+use std::io::Write as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
+use podwire_daemon::file::{FileError, if_there};
 use tracing::warn;
 
 use crate::alive::SOCKET;
@@ -39,12 +40,8 @@ pub(crate) struct Journal {
 /// Why the journal can't be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum JournalError {
-    #[error("{what} {}: {source}", path.display())]
-    File {
-        what: &'static str,
-        path: PathBuf,
-        source: io::Error,
-    },
+    #[error(transparent)]
+    File(#[from] FileError),
     #[error(
         "another `podwire node` uses {}: stop it first (systemctl stop podwire-node), or let it do \
          the work",
@@ -67,13 +64,9 @@ impl Journal {
     /// Reads the entries, without a lock.
     pub(crate) fn read(directory: &Path) -> Result<Self, JournalError> {
         let path = directory.join(FILE);
-        let text = match fs::read_to_string(&path) {
-            Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
-            Err(source) => return Err(failed("read", &path)(source)),
-        };
+        let text = if_there(fs::read_to_string(&path)).map_err(FileError::of("read", &path))?;
         let mut undos = Vec::new();
-        for (at, line) in text.split_inclusive('\n').enumerate() {
+        for (at, line) in text.unwrap_or_default().split_inclusive('\n').enumerate() {
             let Some(line) = line.strip_suffix('\n') else {
                 break;
             };
@@ -120,10 +113,10 @@ impl Journal {
     /// Locks the directory, which is created if it is missing.
     fn lock(directory: &Path, how: FlockArg) -> Result<Flock<File>, JournalError> {
         if !directory.exists() {
-            fs::create_dir_all(directory).map_err(failed("make", directory))?;
+            fs::create_dir_all(directory).map_err(FileError::of("make", directory))?;
         }
         // The directory is locked, so that a run with nothing to do writes no file.
-        let opened = File::open(directory).map_err(failed("open", directory))?;
+        let opened = File::open(directory).map_err(FileError::of("open", directory))?;
         let lock = Flock::lock(opened, how).or_else(|(opened, errno)| match errno {
             // `role` holds a shared lock for a moment, to see whether it is locked.
             Errno::EWOULDBLOCK => {
@@ -135,7 +128,7 @@ impl Journal {
         });
         lock.map_err(|errno| match errno {
             Errno::EWOULDBLOCK => JournalError::Held(directory.to_owned()),
-            _ => failed("lock", directory)(errno.into()),
+            _ => FileError::of("lock", directory)(errno.into()).into(),
         })
     }
 
@@ -157,7 +150,7 @@ impl Journal {
         let length = fs::metadata(&path).map_or(0, |file| file.len());
         if length != complete.len() as u64 {
             warn!("the role's record was removed or cut off, and is written again");
-            files::replace(&path, complete.as_bytes()).map_err(failed("write", &path))?;
+            files::replace(&path, complete.as_bytes()).map_err(FileError::of("write", &path))?;
             for (name, digest) in self.tables.clone() {
                 self.record_table(name, Some(digest));
             }
@@ -216,10 +209,10 @@ impl Journal {
             .create(true)
             .append(true)
             .open(&path)
-            .map_err(failed("open", &path))?;
+            .map_err(FileError::of("open", &path))?;
         file.write_all(undo.line().as_bytes())
             .and_then(|()| file.sync_all())
-            .map_err(failed("write", &path))?;
+            .map_err(FileError::of("write", &path))?;
         self.writes += 1;
         self.undos.push(undo);
         Ok(())
@@ -230,18 +223,15 @@ impl Journal {
         self.undos.retain(|undo| matches!(undo, Undo::Replaced(_)));
         let path = self.file();
         let complete: String = self.undos.iter().map(Undo::line).collect();
-        files::replace(&path, complete.as_bytes()).map_err(failed("write", &path))
+        files::replace(&path, complete.as_bytes()).map_err(FileError::of("write", &path))?;
+        Ok(())
     }
 
     /// Removes all entries, once they are undone.
     pub(crate) fn forget(&mut self) -> Result<(), JournalError> {
         let path = self.file();
-        match fs::remove_file(&path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                return Err(failed("remove", &path)(error));
-            }
-            _ => self.undos.clear(),
-        }
+        if_there(fs::remove_file(&path)).map_err(FileError::of("remove", &path))?;
+        self.undos.clear();
         for (name, _) in TABLES {
             self.record_table(name, None);
         }
@@ -283,11 +273,6 @@ impl Undo {
         line.push('\n');
         line
     }
-}
-
-fn failed(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> JournalError + use<> {
-    let path = path.to_owned();
-    move |source| JournalError::File { what, path, source }
 }
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! MAC addresses as the kernel has them.
 
+use itertools::Itertools as _;
+
 /// The bytes of a MAC address; None if the text is none.
 pub(crate) fn bytes(text: &str) -> Option<Vec<u8>> {
     let bytes: Option<Vec<u8>> = text
@@ -11,7 +13,7 @@ pub(crate) fn bytes(text: &str) -> Option<Vec<u8>> {
 
 /// In `ip`'s format.
 pub(crate) fn text(bytes: &[u8]) -> String {
-    let bytes: Vec<String> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    let mut bytes = bytes.iter().map(|byte| format!("{byte:02x}"));
     bytes.join(":")
 }
 

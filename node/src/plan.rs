@@ -249,10 +249,8 @@ impl Plan {
     /// IPv6 on one of podwire's links, which network managers disable.
     fn ipv6_on(&mut self, settings: &Settings, link: &str) {
         if settings.node_subnets.iter().any(|net| net.addr().is_ipv6()) {
-            self.items.push(Item::Sysctl(Sysctl {
-                path: format!("net/ipv6/conf/{link}/disable_ipv6"),
-                value: "0".to_owned(),
-            }));
+            let path = format!("net/ipv6/conf/{link}/disable_ipv6");
+            self.items.push(sysctl(path, "0"));
         }
     }
 
@@ -262,21 +260,14 @@ impl Plan {
         let ipv6 = ["accept_ra", "accept_redirects"].map(|name| ("ipv6", name));
         let ipv6 = ipv6.into_iter().filter(|_| actual.has_ipv6);
         for (family, name) in ipv6.chain([("ipv4", "accept_redirects")]) {
-            self.items.push(Item::Sysctl(Sysctl {
-                path: format!("net/{family}/conf/{link}/{name}"),
-                value: "0".to_owned(),
-            }));
+            let path = format!("net/{family}/conf/{link}/{name}");
+            self.items.push(sysctl(path, "0"));
         }
     }
 
     /// Enables forwarding between these links.
     fn forward(&mut self, settings: &Settings, uplink: &Uplink, links: &[&str], actual: &Actual) {
-        let mut set = |path: String, value: &str| {
-            self.items.push(Item::Sysctl(Sysctl {
-                path,
-                value: value.to_owned(),
-            }));
-        };
+        let mut set = |path: String, value: &str| self.items.push(sysctl(path, value));
         let has = |v4| {
             settings
                 .node_subnets
@@ -300,6 +291,11 @@ impl Plan {
             set("net/ipv6/conf/all/forwarding".to_owned(), "1");
         }
     }
+}
+
+fn sysctl(path: String, value: &str) -> Item {
+    let value = value.to_owned();
+    Item::Sysctl(Sysctl { path, value })
 }
 
 /// ovn-controller's settings, unless set by somebody else.

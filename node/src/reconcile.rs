@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::time::Duration;
 
+use itertools::Itertools as _;
 use podwire_ovs::client::State as Connection;
 use tokio::time::{Instant, timeout, timeout_at};
 use tracing::warn;
@@ -48,7 +49,7 @@ pub(crate) enum NodeError {
     Journal(#[from] JournalError),
     #[error(transparent)]
     Moved(#[from] MovedError),
-    #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n  "))]
+    #[error("{}", .0.iter().join("\n  "))]
     Apply(Vec<Failure>),
     #[error("items that podwire did not create are in the way, so nothing {} changed:\n{}",
         if *.more { "more was" } else { "was" }, .foreign.join("\n"))]

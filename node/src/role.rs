@@ -8,6 +8,7 @@ use std::path::Path;
 
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
+use podwire_daemon::file::if_there;
 use serde::Serialize;
 
 use crate::alive::{self, PATIENCE};
@@ -68,10 +69,8 @@ impl Role {
 /// # Errors
 /// The files can't be read.
 pub async fn role(directory: &Path) -> io::Result<Option<Role>> {
-    let text = match fs::read(directory.join(STATE)) {
-        Ok(text) => text,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(error),
+    let Some(text) = if_there(fs::read(directory.join(STATE)))? else {
+        return Ok(None);
     };
     let RunState { well, status } = serde_json::from_slice(&text)?;
     let journal = Journal::read(directory).map_err(io::Error::other)?;

@@ -10,6 +10,7 @@ mod report;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
+use itertools::Itertools as _;
 use podwire_daemon::Manager;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, sleep_until};
@@ -493,6 +494,6 @@ fn by_whom(item: &Item, changes: &Changes) -> String {
     };
     match names.len() {
         0 => "a process that the kernel does not name".to_owned(),
-        _ => names.iter().cloned().collect::<Vec<_>>().join(" or "),
+        _ => names.iter().join(" or "),
     }
 }

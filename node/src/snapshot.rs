@@ -44,7 +44,7 @@ pub(crate) enum SnapshotError {
 }
 
 /// The goal for the machine.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Goal {
     /// None if nothing of podwire's should remain.
     pub(crate) settings: Option<Settings>,

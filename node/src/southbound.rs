@@ -77,11 +77,7 @@ pub(crate) struct ObservedEnd {
 
 /// A client that follows the chassis' tunnel ends.
 pub(crate) fn follow(remotes: &str, tls: Option<TlsKeys>) -> Result<Client, RemoteError> {
-    let ends = TableSpec {
-        name: ENCAP,
-        columns: &["chassis_name", "ip", "options"],
-        indexes: &[],
-    };
+    let ends = TableSpec::of(ENCAP, &["chassis_name", "ip", "options"]);
     let mut remotes = Remote::parse_list(remotes)?.into_iter();
     let first = remotes
         .next()

@@ -5,6 +5,7 @@
 //! for; a row without it belongs to somebody else. Columns that ovn-northd writes (`up`, `nb_cfg`,
 //! …) are not watched: they would wake a replica for every change of a port.
 
+use crate::replica::Index::Column;
 use crate::replica::{Db, Index, Row, TableSpec};
 use crate::value::{Atom, Uuid};
 
@@ -19,52 +20,85 @@ pub const EPOCH: &str = "podwire.io/epoch";
 /// A table and a column that came with OVN 24.03, as marks by rows of QoS did.
 const MARKS: (Table, &str) = (Table::RouterPolicy, "bfd_sessions");
 
-const BY_NAME: Index = Index::Column("name");
+const BY_NAME: Index = Column("name");
 const BY_KEY: Index = Index::Key("external_ids", KEY);
 
-/// A table in which the controller creates rows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[expect(missing_docs, reason = "each is the table of that name in ovn-nb(5)")]
-pub enum Table {
-    LogicalSwitch,
-    LogicalSwitchPort,
-    LogicalRouter,
-    LogicalRouterPort,
-    GatewayChassis,
-    StaticRoute,
-    RouterPolicy,
-    Nat,
-    Qos,
-    LoadBalancer,
-    LoadBalancerGroup,
-    PortGroup,
-    AddressSet,
-    Acl,
-    Meter,
-    Copp,
+/// Declares the tables: each with its name in the database, the columns that are watched, and the
+/// indexes.
+macro_rules! tables {
+    ($($table:ident = $name:literal [$($column:expr),+] by [$($index:expr),+];)+) => {
+        /// A table in which the controller creates rows.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[expect(missing_docs, reason = "each is the table of that name in ovn-nb(5)")]
+        pub enum Table {
+            $($table,)+
+        }
+
+        impl Table {
+            /// All of them.
+            pub const ALL: [Self; [$($name),+].len()] = [$(Self::$table),+];
+
+            fn spec(self) -> TableSpec {
+                match self {
+                    $(Self::$table => TableSpec {
+                        name: $name,
+                        columns: &[$($column),+],
+                        indexes: &[$($index),+],
+                    },)+
+                }
+            }
+        }
+    };
+}
+
+tables! {
+    LogicalSwitch = "Logical_Switch"
+        ["name", "ports", "load_balancer", "load_balancer_group", "qos_rules", "other_config",
+         "copp", "external_ids"]
+        by [BY_NAME, BY_KEY, Column("ports"), Column("load_balancer"), Column("qos_rules")];
+    LogicalSwitchPort = "Logical_Switch_Port"
+        ["name", "type", "addresses", "port_security", "tag_request", "options", "external_ids"]
+        by [BY_NAME, BY_KEY];
+    LogicalRouter = "Logical_Router"
+        ["name", "ports", "static_routes", "policies", "nat", "options", "copp", "external_ids"]
+        by [BY_NAME, BY_KEY, Column("ports"), Column("static_routes"), Column("policies"),
+            Column("nat")];
+    LogicalRouterPort = "Logical_Router_Port"
+        ["name", "mac", "networks", "options", "gateway_chassis", "external_ids"]
+        by [BY_NAME, BY_KEY, Column("gateway_chassis")];
+    GatewayChassis = "Gateway_Chassis"
+        ["name", "chassis_name", "priority", "external_ids"]
+        by [BY_NAME, BY_KEY];
+    StaticRoute = "Logical_Router_Static_Route"
+        ["ip_prefix", "nexthop", "output_port", "policy", "external_ids"]
+        by [BY_KEY];
+    RouterPolicy = "Logical_Router_Policy"
+        ["priority", "match", "action", "nexthops", MARKS.1, "external_ids"]
+        by [BY_KEY];
+    Nat = "NAT"
+        ["type", "external_ip", "logical_ip", "gateway_port", "external_ids"]
+        by [BY_KEY];
+    Qos = "QoS" ["direction", "priority", "match", "action", "external_ids"] by [BY_KEY];
+    LoadBalancer = "Load_Balancer"
+        ["name", "protocol", "vips", "options", "selection_fields", "external_ids"]
+        by [BY_NAME, BY_KEY];
+    LoadBalancerGroup = "Load_Balancer_Group"
+        ["name", "load_balancer"]
+        by [BY_NAME, Column("load_balancer")];
+    PortGroup = "Port_Group"
+        ["name", "ports", "acls", "external_ids"]
+        by [BY_NAME, BY_KEY, Column("acls")];
+    AddressSet = "Address_Set" ["name", "addresses", "external_ids"] by [BY_NAME, BY_KEY];
+    Acl = "ACL"
+        ["name", "direction", "priority", "match", "action", "tier", "options", "log", "severity",
+         "meter", "external_ids"]
+        by [BY_KEY];
+    // It has no external_ids: only its name shows its owner.
+    Meter = "Meter" ["name", "external_ids"] by [BY_NAME];
+    Copp = "Copp" ["name", "meters", "external_ids"] by [BY_NAME, BY_KEY];
 }
 
 impl Table {
-    /// All of them.
-    pub const ALL: [Self; 16] = [
-        Self::LogicalSwitch,
-        Self::LogicalSwitchPort,
-        Self::LogicalRouter,
-        Self::LogicalRouterPort,
-        Self::GatewayChassis,
-        Self::StaticRoute,
-        Self::RouterPolicy,
-        Self::Nat,
-        Self::Qos,
-        Self::LoadBalancer,
-        Self::LoadBalancerGroup,
-        Self::PortGroup,
-        Self::AddressSet,
-        Self::Acl,
-        Self::Meter,
-        Self::Copp,
-    ];
-
     /// The table's name.
     pub fn name(self) -> &'static str {
         self.spec().name
@@ -100,186 +134,11 @@ impl Table {
                 | Self::Copp
         )
     }
-
-    fn spec(self) -> TableSpec {
-        let (name, columns, indexes): (_, &'static [&'static str], &'static [Index]) = match self {
-            Self::LogicalSwitch => (
-                "Logical_Switch",
-                &[
-                    "name",
-                    "ports",
-                    "load_balancer",
-                    "load_balancer_group",
-                    "qos_rules",
-                    "other_config",
-                    "copp",
-                    "external_ids",
-                ],
-                &[
-                    BY_NAME,
-                    BY_KEY,
-                    Index::Column("ports"),
-                    Index::Column("load_balancer"),
-                    Index::Column("qos_rules"),
-                ],
-            ),
-            Self::LogicalSwitchPort => (
-                "Logical_Switch_Port",
-                &[
-                    "name",
-                    "type",
-                    "addresses",
-                    "port_security",
-                    "tag_request",
-                    "options",
-                    "external_ids",
-                ],
-                &[BY_NAME, BY_KEY],
-            ),
-            Self::LogicalRouter => (
-                "Logical_Router",
-                &[
-                    "name",
-                    "ports",
-                    "static_routes",
-                    "policies",
-                    "nat",
-                    "options",
-                    "copp",
-                    "external_ids",
-                ],
-                &[
-                    BY_NAME,
-                    BY_KEY,
-                    Index::Column("ports"),
-                    Index::Column("static_routes"),
-                    Index::Column("policies"),
-                    Index::Column("nat"),
-                ],
-            ),
-            Self::LogicalRouterPort => (
-                "Logical_Router_Port",
-                &[
-                    "name",
-                    "mac",
-                    "networks",
-                    "options",
-                    "gateway_chassis",
-                    "external_ids",
-                ],
-                &[BY_NAME, BY_KEY, Index::Column("gateway_chassis")],
-            ),
-            Self::GatewayChassis => (
-                "Gateway_Chassis",
-                &["name", "chassis_name", "priority", "external_ids"],
-                &[BY_NAME, BY_KEY],
-            ),
-            Self::StaticRoute => (
-                "Logical_Router_Static_Route",
-                &[
-                    "ip_prefix",
-                    "nexthop",
-                    "output_port",
-                    "policy",
-                    "external_ids",
-                ],
-                &[BY_KEY],
-            ),
-            Self::RouterPolicy => (
-                "Logical_Router_Policy",
-                &[
-                    "priority",
-                    "match",
-                    "action",
-                    "nexthops",
-                    MARKS.1,
-                    "external_ids",
-                ],
-                &[BY_KEY],
-            ),
-            Self::Nat => (
-                "NAT",
-                &[
-                    "type",
-                    "external_ip",
-                    "logical_ip",
-                    "gateway_port",
-                    "external_ids",
-                ],
-                &[BY_KEY],
-            ),
-            Self::Qos => (
-                "QoS",
-                &["direction", "priority", "match", "action", "external_ids"],
-                &[BY_KEY],
-            ),
-            Self::LoadBalancer => (
-                "Load_Balancer",
-                &[
-                    "name",
-                    "protocol",
-                    "vips",
-                    "options",
-                    "selection_fields",
-                    "external_ids",
-                ],
-                &[BY_NAME, BY_KEY],
-            ),
-            // It has no external_ids: only its name shows its owner.
-            Self::LoadBalancerGroup => (
-                "Load_Balancer_Group",
-                &["name", "load_balancer"],
-                &[BY_NAME, Index::Column("load_balancer")],
-            ),
-            Self::PortGroup => (
-                "Port_Group",
-                &["name", "ports", "acls", "external_ids"],
-                &[BY_NAME, BY_KEY, Index::Column("acls")],
-            ),
-            Self::AddressSet => (
-                "Address_Set",
-                &["name", "addresses", "external_ids"],
-                &[BY_NAME, BY_KEY],
-            ),
-            Self::Acl => (
-                "ACL",
-                &[
-                    "name",
-                    "direction",
-                    "priority",
-                    "match",
-                    "action",
-                    "tier",
-                    "options",
-                    "log",
-                    "severity",
-                    "meter",
-                    "external_ids",
-                ],
-                &[BY_KEY],
-            ),
-            Self::Meter => ("Meter", &["name", "external_ids"], &[BY_NAME]),
-            Self::Copp => (
-                "Copp",
-                &["name", "meters", "external_ids"],
-                &[BY_NAME, BY_KEY],
-            ),
-        };
-        TableSpec {
-            name,
-            columns,
-            indexes,
-        }
-    }
 }
 
 /// The tables and columns that a replica of this database watches.
 pub fn tables() -> Vec<TableSpec> {
-    let global = TableSpec {
-        name: "NB_Global",
-        columns: &["external_ids", "options"],
-        indexes: &[],
-    };
+    let global = TableSpec::of("NB_Global", &["external_ids", "options"]);
     let tables = Table::ALL.into_iter().map(Table::spec);
     tables.chain([global]).collect()
 }
@@ -318,6 +177,6 @@ impl Db {
         column: &'static str,
         row: Uuid,
     ) -> impl Iterator<Item = Row<'_>> {
-        self.find(table.name(), Index::Column(column), row)
+        self.find(table.name(), Column(column), row)
     }
 }

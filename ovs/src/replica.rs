@@ -31,6 +31,18 @@ pub struct TableSpec {
     pub indexes: &'static [Index],
 }
 
+impl TableSpec {
+    /// A table without indexes.
+    pub const fn of(name: &'static str, columns: &'static [&'static str]) -> Self {
+        let indexes = &[];
+        Self {
+            name,
+            columns,
+            indexes,
+        }
+    }
+}
+
 /// The rows of a table that a replica watches, where not all: those whose column is this. The
 /// server selects them, so a row whose column changes appears or disappears.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

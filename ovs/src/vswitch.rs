@@ -31,81 +31,41 @@ const BY_PORT: Index = Index::Column("ports");
 const BY_INTERFACE: Index = Index::Column("interfaces");
 const BY_QOS: Index = Index::Column("qos");
 
+/// Tables, each with its columns and indexes.
+macro_rules! table_specs {
+    ($($name:literal [$($column:literal),+] by [$($index:expr),*];)+) => {
+        vec![$(TableSpec {
+            name: $name,
+            columns: &[$($column),+],
+            indexes: &[$($index),*],
+        }),+]
+    };
+}
+
 /// What a replica of this database watches: the columns that [`rows`](self) reads and the indexes
 /// that the lookups below use.
 pub fn tables() -> Vec<TableSpec> {
-    vec![
-        TableSpec {
-            name: "Open_vSwitch",
-            columns: &[
-                "bridges",
-                "external_ids",
-                "other_config",
-                "datapath_types",
-                "ovs_version",
-                "cur_cfg",
-                "next_cfg",
-            ],
-            indexes: &[],
-        },
-        TableSpec {
-            name: "Bridge",
-            columns: &[
-                "name",
-                "ports",
-                "datapath_type",
-                "datapath_id",
-                "external_ids",
-                "other_config",
-                "fail_mode",
-            ],
-            indexes: &[BY_NAME, BY_PORT],
-        },
-        TableSpec {
-            name: "Port",
-            columns: &[
-                "name",
-                "interfaces",
-                "external_ids",
-                "other_config",
-                "qos",
-                "tag",
-                "trunks",
-                "vlan_mode",
-            ],
-            indexes: &[BY_NAME, BY_INTERFACE, BY_QOS],
-        },
-        TableSpec {
-            name: "Interface",
-            columns: &[
-                "name",
-                "type",
-                "ofport",
-                "error",
-                "external_ids",
-                "other_config",
-                "mac_in_use",
-                "mtu",
-                "mtu_request",
-                "link_state",
-                "admin_state",
-                "ingress_policing_rate",
-                "ingress_policing_burst",
-                "options",
-            ],
-            indexes: &[BY_NAME, BY_IFACE_ID, BY_SANDBOX, BY_POD_MAC, BY_MAC],
-        },
-        TableSpec {
-            name: "QoS",
-            columns: &["type", "queues", "other_config", "external_ids"],
-            indexes: &[BY_SANDBOX],
-        },
-        TableSpec {
-            name: "Queue",
-            columns: &["dscp", "other_config", "external_ids"],
-            indexes: &[],
-        },
-    ]
+    table_specs! {
+        "Open_vSwitch"
+            ["bridges", "external_ids", "other_config", "datapath_types", "ovs_version", "cur_cfg",
+             "next_cfg"]
+            by [];
+        "Bridge"
+            ["name", "ports", "datapath_type", "datapath_id", "external_ids", "other_config",
+             "fail_mode"]
+            by [BY_NAME, BY_PORT];
+        "Port"
+            ["name", "interfaces", "external_ids", "other_config", "qos", "tag", "trunks",
+             "vlan_mode"]
+            by [BY_NAME, BY_INTERFACE, BY_QOS];
+        "Interface"
+            ["name", "type", "ofport", "error", "external_ids", "other_config", "mac_in_use", "mtu",
+             "mtu_request", "link_state", "admin_state", "ingress_policing_rate",
+             "ingress_policing_burst", "options"]
+            by [BY_NAME, BY_IFACE_ID, BY_SANDBOX, BY_POD_MAC, BY_MAC];
+        "QoS" ["type", "queues", "other_config", "external_ids"] by [BY_SANDBOX];
+        "Queue" ["dscp", "other_config", "external_ids"] by [];
+    }
 }
 
 /// Lookups in a replica of [`tables`]. All use an index, whatever the number of ports.

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use ipnet::IpNet;
+use itertools::Itertools as _;
 use nix::errno::Errno;
 
 /// Why a path is not accepted as a pod's network namespace.
@@ -254,7 +255,7 @@ pub enum Error {
     /// Conntrack entries could not be removed.
     #[error(
         "cannot flush the conntrack entries of {}: {refusal}",
-        listed(addresses)
+        addresses.iter().join(", ")
     )]
     FlushConntrack {
         /// The addresses.
@@ -306,9 +307,4 @@ impl Error {
             _ => false,
         }
     }
-}
-
-fn listed(addresses: &[IpAddr]) -> String {
-    let texts: Vec<String> = addresses.iter().map(IpAddr::to_string).collect();
-    texts.join(", ")
 }

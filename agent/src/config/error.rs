@@ -5,6 +5,7 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
+use podwire_daemon::output::part;
 use podwire_daemon::settings::SettingsError;
 
 use super::layers::Origin;
@@ -65,7 +66,7 @@ pub enum FileError {
         source: io::Error,
     },
     /// Its content is invalid. The text is not quoted: it may contain a token.
-    #[error("{}{}: {problem}", path.display(), Line(*line))]
+    #[error("{}{}: {problem}", path.display(), part(", line ", *line, ""))]
     Content {
         /// The file.
         path: PathBuf,
@@ -74,17 +75,6 @@ pub enum FileError {
         /// What is wrong with it.
         problem: String,
     },
-}
-
-struct Line(Option<usize>);
-
-impl fmt::Display for Line {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            Some(line) => write!(f, ", line {line}"),
-            None => Ok(()),
-        }
-    }
 }
 
 /// Why there is no configuration.

@@ -3,6 +3,8 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
+use itertools::Itertools as _;
+
 use super::load::{Loaded, Loader};
 use super::settings::{Kind, Setting, Settings};
 use super::{Config, Mode, Need};
@@ -17,9 +19,7 @@ impl Loader {
         let lines = settings.map(|setting| line(setting, loaded));
         let is_on = |value: &str| !value.starts_with('#') && !value.ends_with("= false");
         let given = lines.filter(|(value, _)| is_on(value));
-        let given: Vec<String> = given
-            .map(|(value, origin)| format!("{value} ({origin})"))
-            .collect();
+        let mut given = given.map(|(value, origin)| format!("{value} ({origin})"));
         given.join(", ")
     }
 
@@ -81,10 +81,7 @@ fn toml(setting: &Setting, values: &[String]) -> String {
     let quoted = |value: &String| toml::Value::String(value.clone()).to_string();
     let is_number = |value: &str| value.parse::<u32>().is_ok_and(|n| n.to_string() == value);
     match (setting.kind, values) {
-        (Kind::List(_), values) => {
-            let values: Vec<String> = values.iter().map(quoted).collect();
-            format!("[{}]", values.join(", "))
-        }
+        (Kind::List(_), values) => format!("[{}]", values.iter().map(quoted).join(", ")),
         (Kind::Switch, [value]) => {
             let is_on =
                 ["true", "1", "yes", "on", "y", "t"].contains(&value.to_lowercase().as_str());

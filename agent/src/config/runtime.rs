@@ -4,6 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use podwire_daemon::file::if_there;
 use serde_json::Value;
 
 use super::{files, usual};
@@ -62,12 +63,9 @@ impl RuntimeArgs {
 /// # Errors
 /// The directory exists and can't be listed.
 pub fn network_configurations(directory: &Path) -> io::Result<Vec<(PathBuf, Value)>> {
-    let entries = match std::fs::read_dir(directory) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        entries => entries?,
-    };
+    let entries = if_there(std::fs::read_dir(directory))?;
     let mut found = Vec::new();
-    for entry in entries {
+    for entry in entries.into_iter().flatten() {
         let path = entry?.path();
         if is_network_configuration(&path) {
             let list = network_configuration(&path);

@@ -106,7 +106,7 @@ impl fmt::Display for Filter {
         let pairs = [
             ("pod", self.pod.clone()),
             ("namespace", self.namespace.clone()),
-            ("state", self.state.map(|state| state.name().to_owned())),
+            ("state", self.state.map(|state| state.word().to_owned())),
             ("last", self.last.map(|last| last.to_string())),
             ("wait", self.wait.map(|wait| wait.to_string())),
             (

@@ -255,7 +255,7 @@ pub async fn status(agent: &Agent) -> Result<StatusView, Error> {
             .collect(),
         failures: failures(
             &agent.recorder.operations(usize::MAX),
-            |pod| pod_name(pod).and_then(|name| agent.node.sources.exists(&name)),
+            |pod| PodName::parse(pod).and_then(|name| agent.node.sources.exists(&name)),
             now_micros(),
         ),
         northd: northd(&agent.recorder.operations(usize::MAX), now_micros()),
@@ -323,25 +323,10 @@ fn subnets(node: &Handles) -> Vec<SubnetView> {
 
 fn spool(socket: &Path) -> SpoolView {
     let names = Spool::open(socket).and_then(|spool| spool.names());
-    match names {
-        Ok(names) => SpoolView {
-            entries: names.len(),
-            problem: None,
-        },
-        Err(error) => SpoolView {
-            entries: 0,
-            problem: Some(error.to_string()),
-        },
+    SpoolView {
+        entries: names.as_ref().map_or(0, Vec::len),
+        problem: names.err().map(|error| error.to_string()),
     }
-}
-
-/// The pod in a trace's `namespace/name`.
-fn pod_name(pod: &str) -> Option<PodName> {
-    let (namespace, name) = pod.split_once('/')?;
-    Some(PodName {
-        namespace: namespace.to_owned(),
-        name: name.to_owned(),
-    })
 }
 
 /// The recent ADDs that waited for ovn-northd.

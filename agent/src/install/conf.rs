@@ -4,6 +4,8 @@
 use std::path::{Path, PathBuf};
 
 use podwire_cni::wire;
+use podwire_daemon::file::FileError;
+use podwire_daemon::settings::bad;
 use serde_json::{Map, Value, json};
 
 use super::{InstallError, place, portmap};
@@ -88,10 +90,8 @@ impl Conf {
     /// # Errors
     /// It can't be read, runtimes would ignore its name, or it does not list podwire's plugin.
     pub fn read(path: &Path) -> Result<Self, InstallError> {
-        let bad = |problem: &str| InstallError::Setting {
-            flag: "--conf",
-            value: path.display().to_string(),
-            problem: problem.to_owned(),
+        let bad = |problem: &str| -> InstallError {
+            bad("--conf", &path.display().to_string(), problem).into()
         };
         let file = path.file_name().and_then(|name| name.to_str());
         let file = file.ok_or_else(|| bad("expected a file"))?;
@@ -147,8 +147,7 @@ impl Conf {
 /// # Errors
 /// The directory exists and can't be listed.
 pub fn survey(directory: &Path) -> Result<Vec<Found>, InstallError> {
-    let found = network_configurations(directory)
-        .map_err(|source| InstallError::io("list", directory, source))?;
+    let found = network_configurations(directory).map_err(FileError::of("list", directory))?;
     let read = |(path, list): (PathBuf, Value)| Found::of(path, &list);
     Ok(found.into_iter().map(read).collect())
 }

@@ -28,6 +28,9 @@ pub use uninstall::{UninstallArgs, uninstall};
 
 use agent::AgentSocket;
 use conf::{Conf, Owner};
+use itertools::Itertools as _;
+use podwire_daemon::file::FileError;
+use podwire_daemon::settings::{SettingsError, bad};
 use serde_json::Value;
 
 use crate::config::usual::PLUGIN_NAMES;
@@ -68,25 +71,11 @@ pub struct InstallArgs {
 #[derive(Debug, thiserror::Error)]
 pub enum InstallError {
     /// A file operation failed.
-    #[error("{step} {}: {source}", .path.display())]
-    Io {
-        /// The operation.
-        step: &'static str,
-        /// The file.
-        path: PathBuf,
-        /// The kernel's error.
-        source: io::Error,
-    },
+    #[error(transparent)]
+    File(#[from] FileError),
     /// A flag has an invalid value.
-    #[error("{flag} {value}: {problem}")]
-    Setting {
-        /// The flag.
-        flag: &'static str,
-        /// Its value.
-        value: String,
-        /// What is wrong with it, or what is valid.
-        problem: String,
-    },
+    #[error(transparent)]
+    Setting(#[from] SettingsError),
     /// The plugin's file was not found.
     #[error(
         "the plugin podwire-cni was not found in {}; name its file with --plugin",
@@ -155,16 +144,6 @@ pub enum InstallError {
     /// The async runtime for requests to the agent could not start.
     #[error("start the runtime: {0}")]
     Runtime(#[source] io::Error),
-}
-
-impl InstallError {
-    fn io(step: &'static str, path: &Path, source: io::Error) -> Self {
-        Self::Io {
-            step,
-            path: path.to_owned(),
-            source,
-        }
-    }
 }
 
 /// Installs. `say` gets each action and each notice, a line at a time.
@@ -324,8 +303,8 @@ fn plugin_file(named: Option<&Path>) -> Result<(PathBuf, Vec<u8>), InstallError>
     let tried = match named {
         Some(path) => vec![path.to_owned()],
         None => {
-            let own = std::env::current_exe()
-                .map_err(|source| InstallError::io("find", Path::new("podwire"), source))?;
+            let own =
+                std::env::current_exe().map_err(FileError::of("find", Path::new("podwire")))?;
             let directory = own.parent().unwrap_or(Path::new("/"));
             PLUGIN_BESIDE.map(|path| directory.join(path)).to_vec()
         }
@@ -334,11 +313,8 @@ fn plugin_file(named: Option<&Path>) -> Result<(PathBuf, Vec<u8>), InstallError>
         match place::read(path)? {
             Some(content) if is_plugin(&content) => return Ok((path.clone(), content)),
             Some(_) => {
-                return Err(InstallError::Setting {
-                    flag: "--plugin",
-                    value: path.display().to_string(),
-                    problem: "it is not podwire's plugin".to_owned(),
-                });
+                let problem = "it is not podwire's plugin";
+                return Err(bad("--plugin", &path.display().to_string(), problem).into());
             }
             None => {}
         }
@@ -411,9 +387,5 @@ fn file_name(path: &Path) -> impl Display + '_ {
 }
 
 fn shown(paths: &[PathBuf]) -> String {
-    let paths: Vec<String> = paths
-        .iter()
-        .map(|path| path.display().to_string())
-        .collect();
-    paths.join(", ")
+    paths.iter().map(|path| path.display()).join(", ")
 }

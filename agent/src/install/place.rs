@@ -11,8 +11,7 @@ use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use nix::fcntl::{AT_FDCWD, AtFlags};
-
-use super::InstallError;
+use podwire_daemon::file::{FileError, if_there};
 
 /// Suffix of another owner's file that podwire's replaced. No runtime reads or execs a file with
 /// this name.
@@ -26,38 +25,33 @@ const LARGEST: u64 = 256 << 20;
 ///
 /// # Errors
 /// It can't be read, or is larger than anything that belongs here.
-pub(super) fn read(path: &Path) -> Result<Option<Vec<u8>>, InstallError> {
-    let failed = |source| InstallError::io("read", path, source);
-    let file = match File::open(path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(failed(error)),
+pub(super) fn read(path: &Path) -> Result<Option<Vec<u8>>, FileError> {
+    let read = || {
+        let mut content = Vec::new();
+        File::open(path)?
+            .take(LARGEST + 1)
+            .read_to_end(&mut content)?;
+        match content.len() as u64 > LARGEST {
+            true => Err(io::ErrorKind::FileTooLarge.into()),
+            false => Ok(content),
+        }
     };
-    let mut content = Vec::new();
-    file.take(LARGEST + 1)
-        .read_to_end(&mut content)
-        .map_err(failed)?;
-    if content.len() as u64 > LARGEST {
-        return Err(failed(io::ErrorKind::FileTooLarge.into()));
-    }
-    Ok(Some(content))
+    if_there(read()).map_err(FileError::of("read", path))
 }
 
 /// Puts a file with this content and mode at `path`; on failure, leaves the present one unchanged.
 ///
 /// # Errors
 /// A step failed; nothing is left of it.
-pub(super) fn put(path: &Path, content: &[u8], mode: u32) -> Result<(), InstallError> {
+pub(super) fn put(path: &Path, content: &[u8], mode: u32) -> Result<(), FileError> {
     let directory = parent(path);
-    fs::create_dir_all(directory)
-        .map_err(|source| InstallError::io("make directory", directory, source))?;
+    fs::create_dir_all(directory).map_err(FileError::of("make directory", directory))?;
     if !is_there(path) && link_new(path, content, mode).is_ok() {
         return sync(directory);
     }
     let unfinished = beside(path, UNFINISHED);
-    let placed = write(&unfinished, content, mode).and_then(|()| {
-        fs::rename(&unfinished, path).map_err(|source| InstallError::io("rename", path, source))
-    });
+    let placed = write(&unfinished, content, mode)
+        .and_then(|()| fs::rename(&unfinished, path).map_err(FileError::of("rename", path)));
     if placed.is_err() {
         let _ = fs::remove_file(&unfinished);
     }
@@ -109,12 +103,12 @@ fn by_descriptor(file: &File) -> String {
 ///
 /// # Errors
 /// It can't be linked there.
-pub(super) fn keep(path: &Path) -> Result<PathBuf, InstallError> {
+pub(super) fn keep(path: &Path) -> Result<PathBuf, FileError> {
     let kept = beside(path, BACKUP);
     match fs::hard_link(path, &kept) {
         Ok(()) => {}
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-        Err(error) => return Err(InstallError::io("keep a copy as", &kept, error)),
+        Err(error) => return Err(FileError::of("keep a copy as", &kept)(error)),
     }
     Ok(kept)
 }
@@ -123,11 +117,10 @@ pub(super) fn keep(path: &Path) -> Result<PathBuf, InstallError> {
 ///
 /// # Errors
 /// It can't be removed.
-pub(super) fn remove(path: &Path) -> Result<bool, InstallError> {
-    match fs::remove_file(path) {
-        Ok(()) => sync(parent(path)).map(|()| true),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-        Err(error) => Err(InstallError::io("remove", path, error)),
+pub(super) fn remove(path: &Path) -> Result<bool, FileError> {
+    match if_there(fs::remove_file(path)).map_err(FileError::of("remove", path))? {
+        Some(()) => sync(parent(path)).map(|()| true),
+        None => Ok(false),
     }
 }
 
@@ -145,22 +138,16 @@ fn is_there(path: &Path) -> bool {
 ///
 /// # Errors
 /// It stays under the other name.
-pub(super) fn give_back(path: &Path) -> Result<(), InstallError> {
-    fs::rename(beside(path, BACKUP), path)
-        .map_err(|source| InstallError::io("give back", path, source))?;
+pub(super) fn give_back(path: &Path) -> Result<(), FileError> {
+    fs::rename(beside(path, BACKUP), path).map_err(FileError::of("give back", path))?;
     sync(parent(path))
 }
 
 /// Writes and syncs a new file. A leftover with the same name, or a link that somebody put there,
 /// is removed and not followed.
-fn write(path: &Path, content: &[u8], mode: u32) -> Result<(), InstallError> {
-    let failed = |step| move |source| InstallError::io(step, path, source);
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            return Err(failed("remove")(error));
-        }
-        _ => {}
-    }
+fn write(path: &Path, content: &[u8], mode: u32) -> Result<(), FileError> {
+    let failed = |step| FileError::of(step, path);
+    if_there(fs::remove_file(path)).map_err(failed("remove"))?;
     let mut file = OpenOptions::new()
         .write(true)
         .create_new(true)
@@ -177,10 +164,10 @@ fn fill(file: &mut File, content: &[u8], mode: u32) -> io::Result<()> {
     file.sync_all()
 }
 
-fn sync(directory: &Path) -> Result<(), InstallError> {
+fn sync(directory: &Path) -> Result<(), FileError> {
     File::open(directory)
         .and_then(|directory| directory.sync_all())
-        .map_err(|source| InstallError::io("sync", directory, source))
+        .map_err(FileError::of("sync", directory))
 }
 
 fn parent(path: &Path) -> &Path {

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use podwire_cni::spec::OVS_CNI;
 use podwire_cni::wire;
+use podwire_daemon::settings::{SettingsError, bad};
 
 use super::InstallError;
 use super::conf::Conf;
@@ -84,13 +85,9 @@ impl Settings {
             return Conf::read(path);
         }
         if self.name == OVS_CNI {
-            return Err(InstallError::Setting {
-                flag: "--as",
-                value: self.name.clone(),
-                problem: "it has no network configuration, because Multus calls it for its \
-                          definitions; name your own with --conf"
-                    .to_owned(),
-            });
+            let problem = "it has no network configuration, because Multus calls it for its \
+                           definitions; name your own with --conf";
+            return Err(bad("--as", &self.name, problem).into());
         }
         let default = if self.name == DROP_IN {
             DROP_IN_NETWORK
@@ -126,7 +123,7 @@ fn below(root: &Path, path: &Path) -> PathBuf {
 }
 
 /// CNI spec, section 1: the syntax of a network's name.
-fn check_network(name: &str) -> Result<(), InstallError> {
+fn check_network(name: &str) -> Result<(), SettingsError> {
     let mut bytes = name.bytes();
     let starts = bytes
         .next()
@@ -134,9 +131,6 @@ fn check_network(name: &str) -> Result<(), InstallError> {
     if starts && bytes.all(|byte| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte)) {
         return Ok(());
     }
-    Err(InstallError::Setting {
-        flag: "--network",
-        value: name.to_owned(),
-        problem: "expected a letter or digit, then letters, digits, '_', '.' and '-'".to_owned(),
-    })
+    let problem = "expected a letter or digit, then letters, digits, '_', '.' and '-'";
+    Err(bad("--network", name, problem))
 }

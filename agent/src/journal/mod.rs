@@ -16,6 +16,7 @@ use ipnet::Ipv6Net;
 use podwire_cni::private_dir::{DirError, PrivateDir, UNFINISHED};
 use podwire_cni::spool::boottime;
 use podwire_cni::wire::MAX_REQUEST;
+use podwire_daemon::words;
 use podwire_netns::Route;
 use serde::{Deserialize, Serialize};
 
@@ -40,34 +41,23 @@ const LONGEST_ENTRY: usize = 2 * MAX_REQUEST;
 /// The least space that a new entry takes, in bytes: a page of tmpfs.
 const PAGE: usize = 4096;
 
-/// The state of an attachment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum State {
-    /// An ADD is in progress, or was when the agent died.
-    Adding,
-    /// The ADD succeeded.
-    Live,
-    /// DEL has done what it could without OVSDB; its rows still have to be removed.
-    Deleting,
+words! {
+    /// The state of an attachment.
+    pub enum State {
+        /// An ADD is in progress, or was when the agent died.
+        Adding = "adding",
+        /// The ADD succeeded.
+        Live = "live",
+        /// DEL has done what it could without OVSDB; its rows still have to be removed.
+        Deleting = "deleting",
+    }
 }
 
 impl State {
-    const ALL: [Self; 3] = [Self::Adding, Self::Live, Self::Deleting];
-
-    /// The state in logs.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Adding => "adding",
-            Self::Live => "live",
-            Self::Deleting => "deleting",
-        }
-    }
-
     fn suffix(self) -> &'static str {
         match self {
-            Self::Adding => "adding",
             Self::Live => "json",
-            Self::Deleting => "deleting",
+            other => other.word(),
         }
     }
 }

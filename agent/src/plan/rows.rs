@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use ipnet::IpNet;
+use itertools::Itertools as _;
 use macaddr::MacAddr6;
 
 use super::{PodRef, PortName, Subject};
@@ -66,8 +67,7 @@ pub(super) fn external_ids(
     set(ids::IFNAME, key.ifname.clone());
     set(ids::NETNS, subject.netns.to_owned());
     if !addresses.is_empty() {
-        let list: Vec<String> = addresses.iter().map(IpNet::to_string).collect();
-        set(ids::IP_ADDRESSES, list.join(","));
+        set(ids::IP_ADDRESSES, addresses.iter().join(","));
     }
     if let Some(pod) = subject.pod {
         set(ids::POD, pod.to_string());

@@ -1,16 +1,15 @@
 //! The error with which every annotation format refuses a value: what, where, and why.
 
-use std::fmt::{self, Display};
-
 use ipnet::IpNet;
+use podwire_daemon::output::part;
 
 /// An invalid annotation, and the place of the error.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "annotation {annotation}{}{}: {}{problem}",
-    Place(", network ", network),
-    Place(", ", field),
-    Shown(value)
+    part(", network ", network.as_ref(), ""),
+    part(", ", field.as_ref(), ""),
+    part("", value.as_ref(), ": ")
 )]
 pub struct AnnotationError {
     /// The annotation's name.
@@ -105,28 +104,4 @@ pub enum Problem {
     /// Not a bandwidth.
     #[error("not a bandwidth between 1k and 1P bit/s")]
     Bandwidth,
-}
-
-/// `, network default`, or nothing.
-struct Place<'a>(&'static str, &'a Option<Box<str>>);
-
-impl Display for Place<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.1 {
-            Some(text) => write!(f, "{}{text}", self.0),
-            None => Ok(()),
-        }
-    }
-}
-
-/// `"10.0.0.300/24" is `, or nothing.
-struct Shown<'a>(&'a Option<Box<str>>);
-
-impl Display for Shown<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            Some(value) => write!(f, "{value}: "),
-            None => Ok(()),
-        }
-    }
 }

@@ -5,6 +5,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use podwire_daemon::output::part;
 use podwire_ovs::client::TlsKeys;
 use podwire_ovs::replica::Db;
 use podwire_ovs::transact::Transaction;
@@ -70,7 +71,7 @@ enum Missing {
     #[error(
         "its logical port is for chassis {requested} (options:requested-chassis), but this is \
          {this}{}",
-        Holder(.holder)
+        part("; claimed by another chassis: ", .holder.as_ref(), "")
     )]
     OtherRequested {
         requested: String,
@@ -296,18 +297,6 @@ impl fmt::Display for Remote<'_> {
         match self.0 {
             Some(remote) => write!(f, " {remote}"),
             None => f.write_str(": external_ids:ovn-remote is not set in Open_vSwitch"),
-        }
-    }
-}
-
-/// `; chassis node-b has claimed it`, or nothing.
-struct Holder<'a>(&'a Option<String>);
-
-impl fmt::Display for Holder<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            Some(holder) => write!(f, "; claimed by another chassis: {holder}"),
-            None => Ok(()),
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use ipnet::IpNet;
+use itertools::Itertools as _;
 use podwire_cni::spec::Vlans;
 use podwire_ovs::replica::Db;
 use podwire_ovs::value::Uuid;
@@ -111,8 +112,8 @@ fn vlan(port: Port<'_>) -> Option<String> {
         port.tag().map(|tag| format!("tag {tag}")),
         (!trunks.is_empty()).then(|| format!("trunks {trunks}")),
     ];
-    let set: Vec<String> = set.into_iter().flatten().collect();
-    (!set.is_empty()).then(|| set.join(", "))
+    let set = set.into_iter().flatten().join(", ");
+    (!set.is_empty()).then_some(set)
 }
 
 /// The addresses that external_ids record; anything else is skipped.

@@ -1,5 +1,6 @@
 //! A port's state, the number of ports in each state, and the database client's counters.
 
+use podwire_daemon::words;
 use podwire_ovs::client::{State, Stats};
 use podwire_ovs::vswitch::Interface;
 use serde::{Deserialize, Serialize};
@@ -8,45 +9,24 @@ use super::Ports;
 use crate::config::Wait;
 use crate::plan::{AttachmentKey, ids};
 
-/// A port's state, in the order in which it passes through them. A failed one may still come up.
-#[derive(
-    Debug,
-    Clone,
-    Copy,
-    PartialEq,
-    Eq,
-    PartialOrd,
-    Ord,
-    Hash,
-    Serialize,
-    Deserialize,
-    clap::ValueEnum,
-)]
-#[serde(rename_all = "kebab-case")]
-pub enum PortState {
-    /// ovs-vswitchd has not taken it up
-    AwaitsOfport,
-    /// ovn-controller has not installed its flows, which an ADD waits for
-    AwaitsOvn,
-    /// All that an ADD waits for has come
-    Up,
-    /// The switch can't use its link
-    Failed,
+words! {
+    /// A port's state, in the order in which it passes through them. A failed one may still come
+    /// up.
+    #[derive(PartialOrd, Ord, Hash, Serialize, Deserialize, clap::ValueEnum)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum PortState {
+        /// ovs-vswitchd has not taken it up
+        AwaitsOfport = "awaits-ofport",
+        /// ovn-controller has not installed its flows, which an ADD waits for
+        AwaitsOvn = "awaits-ovn",
+        /// All that an ADD waits for has come
+        Up = "up",
+        /// The switch can't use its link
+        Failed = "failed",
+    }
 }
 
 impl PortState {
-    const ALL: [Self; 4] = [Self::AwaitsOfport, Self::AwaitsOvn, Self::Up, Self::Failed];
-
-    /// Its name in flags, metrics and JSON.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::AwaitsOfport => "awaits-ofport",
-            Self::AwaitsOvn => "awaits-ovn",
-            Self::Up => "up",
-            Self::Failed => "failed",
-        }
-    }
-
     pub(super) fn of(ofport: Option<i64>, is_refused: bool, installed: bool, wait: Wait) -> Self {
         match ofport {
             _ if is_refused => Self::Failed,
@@ -62,7 +42,7 @@ impl Ports {
     /// The number of podwire's ports in each state, judged by their rows alone and not by the
     /// kernel's links.
     pub fn states(&self) -> Vec<(&'static str, usize)> {
-        let mut counts = PortState::ALL.map(|state| (state.name(), 0));
+        let mut counts = PortState::ALL.map(|state| (state.word(), 0));
         self.client.read(|db| {
             let is_ours =
                 |it: &Interface<'_>| AttachmentKey::of_row(|id| it.external_id(id)).is_some();
@@ -129,8 +109,8 @@ mod tests {
         use clap::ValueEnum as _;
         for (place, state) in PortState::ALL.into_iter().enumerate() {
             assert_eq!(state as usize, place);
-            assert_eq!(serde_json::to_value(state).unwrap(), state.name());
-            assert_eq!(PortState::from_str(state.name(), false), Ok(state));
+            assert_eq!(serde_json::to_value(state).unwrap(), state.word());
+            assert_eq!(PortState::from_str(state.word(), false), Ok(state));
         }
     }
 }

@@ -106,7 +106,7 @@ async fn next_departure(departures: &mut Option<watch::Receiver<()>>) {
 fn departed(node: &Handles) -> Vec<AttachmentKey> {
     let is_gone = |record: &PortRecord| {
         let uid = record.external_ids.get(ids::IFACE_ID_VER);
-        let pod = record.pod.as_deref().and_then(pod_name);
+        let pod = record.pod.as_deref().and_then(PodName::parse);
         pod.zip(uid)
             .is_some_and(|(pod, uid)| node.sources.has(&pod, uid) == Some(false))
     };
@@ -115,14 +115,6 @@ fn departed(node: &Handles) -> Vec<AttachmentKey> {
         .filter(is_gone)
         .filter_map(|record| record.key)
         .collect()
-}
-
-fn pod_name(text: &str) -> Option<PodName> {
-    let (namespace, name) = text.split_once('/')?;
-    Some(PodName {
-        namespace: namespace.to_owned(),
-        name: name.to_owned(),
-    })
 }
 
 /// Returns whether to check it again after another grace period.
@@ -164,7 +156,7 @@ async fn gone_pod(
     let Some((State::Live, entry)) = found else {
         return Ok(None);
     };
-    let pod = entry.pod.as_deref().and_then(pod_name);
+    let pod = entry.pod.as_deref().and_then(PodName::parse);
     let (Some(pod), Some(uid), Some(config)) = (pod, entry.api_uid, &node.config.sources.kube)
     else {
         return Ok(None);

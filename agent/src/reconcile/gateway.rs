@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use ipnet::IpNet;
+use itertools::Itertools as _;
 use podwire_cni::private_dir::PrivateDir;
 use podwire_netns::{self as netns, Netlink};
 use serde::{Deserialize, Serialize};
@@ -92,7 +93,7 @@ impl Gateway {
         match set.await {
             Ok(state) if self.announced != Some(state.ifindex) => {
                 self.announced = Some(state.ifindex);
-                let addresses = list(&self.wanted);
+                let addresses = self.wanted.iter().join(",");
                 tracing::info!(link, addresses, "the pods' gateway is up");
             }
             Ok(_) => {}
@@ -114,7 +115,7 @@ impl Gateway {
         if outdated.is_empty() {
             return;
         }
-        let (link, addresses) = (&self.record.bridge, list(&outdated));
+        let (link, addresses) = (&self.record.bridge, outdated.iter().join(","));
         match remove(&self.node.netlink, link, outdated).await {
             Ok(()) => {
                 tracing::info!(link, addresses, "removed gateways of earlier subnets");
@@ -164,11 +165,6 @@ impl Gateway {
             record.write();
         }
     }
-}
-
-fn list(addresses: &[IpNet]) -> String {
-    let texts: Vec<String> = addresses.iter().map(ToString::to_string).collect();
-    texts.join(",")
 }
 
 /// Removes addresses and keeps others'.

@@ -64,7 +64,7 @@ impl Unfinished {
         let begun = due.map(async |(state, key, repair)| {
             tracing::info!(
                 attachment = %key,
-                state = state.name(),
+                state = state.word(),
                 "finishing interrupted operations"
             );
             match self.begin_one(&key).await {

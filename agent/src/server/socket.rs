@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 use podwire_cni::private_dir::{DirError, PrivateDir};
+use podwire_daemon::file::{FileError, if_there};
 use podwire_daemon::files::FileEvents;
 use tokio::net::{UnixListener, UnixStream};
 
@@ -23,15 +24,8 @@ pub enum SocketError {
     #[error("{0}")]
     Dir(#[from] DirError),
     /// A file operation failed.
-    #[error("{step} {path}: {source}")]
-    Io {
-        /// The operation.
-        step: &'static str,
-        /// The file.
-        path: PathBuf,
-        /// The kernel's error.
-        source: io::Error,
-    },
+    #[error(transparent)]
+    File(#[from] FileError),
     /// Another agent uses this run directory.
     #[error("another podwire agent uses {path}; stop it, or give this one its own --run-dir")]
     Held {
@@ -87,19 +81,16 @@ impl RunDir {
     }
 
     fn lock(path: &Path, how: FlockArg) -> Result<Self, SocketError> {
-        let io = |step| {
-            move |source| SocketError::Io {
-                step,
-                path: path.to_owned(),
-                source,
-            }
-        };
+        let failed = |step| FileError::of(step, path);
         if let Some(parent) = path.parent() {
-            fs::create_dir_all(parent).map_err(io("create the directory of"))?;
+            fs::create_dir_all(parent).map_err(failed("create the directory of"))?;
         }
         let directory = PrivateDir::open(path)?;
         directory.close_to_others()?;
-        let descriptor = directory.as_fd().try_clone_to_owned().map_err(io("lock"))?;
+        let descriptor = directory
+            .as_fd()
+            .try_clone_to_owned()
+            .map_err(failed("lock"))?;
         match Flock::lock(descriptor, how) {
             Ok(lock) => Ok(Self {
                 path: path.to_owned(),
@@ -109,7 +100,7 @@ impl RunDir {
             Err((_, Errno::EWOULDBLOCK)) => Err(SocketError::Held {
                 path: path.to_owned(),
             }),
-            Err((_, errno)) => Err(io("lock")(errno.into())),
+            Err((_, errno)) => Err(failed("lock")(errno.into()).into()),
         }
     }
 
@@ -302,18 +293,12 @@ impl Listener {
 /// It can't be bound, restricted or renamed.
 fn listen(path: &Path) -> Result<Listener, SocketError> {
     let new = path.with_added_extension("new");
-    let io = |step| {
-        let path = new.clone();
-        move |source| SocketError::Io { step, path, source }
-    };
-    match fs::remove_file(&new) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(io("remove")(error)),
-        _ => {}
-    }
-    let listener = StdListener::bind(&new).map_err(io("bind"))?;
-    fs::set_permissions(&new, fs::Permissions::from_mode(0o600)).map_err(io("restrict"))?;
-    fs::rename(&new, path).map_err(io("rename"))?;
-    Listener::new(path, listener, true).map_err(io("watch"))
+    let failed = |step| FileError::of(step, &new);
+    if_there(fs::remove_file(&new)).map_err(failed("remove"))?;
+    let listener = StdListener::bind(&new).map_err(failed("bind"))?;
+    fs::set_permissions(&new, fs::Permissions::from_mode(0o600)).map_err(failed("restrict"))?;
+    fs::rename(&new, path).map_err(failed("rename"))?;
+    Ok(Listener::new(path, listener, true).map_err(failed("watch"))?)
 }
 
 #[cfg(test)]

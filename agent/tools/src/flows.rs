@@ -11,6 +11,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use clap::Args;
+use itertools::Itertools as _;
 use podwire::config::Mode;
 use podwire::inspect::{PortList, PortView, StatusView};
 use podwire::ports::OvnView;
@@ -269,7 +270,7 @@ fn by_number(key: &str, ports: &str) -> String {
             (rest.split(' ').next() == Some(name)).then_some(number)
         })
     };
-    let fields = split(key).map(|field| {
+    let mut fields = split(key).map(|field| {
         let name = field
             .strip_prefix("in_port(")
             .and_then(|it| it.strip_suffix(')'));
@@ -278,7 +279,7 @@ fn by_number(key: &str, ports: &str) -> String {
             None => field.to_owned(),
         }
     });
-    fields.collect::<Vec<_>>().join(",")
+    fields.join(",")
 }
 
 impl Logical {

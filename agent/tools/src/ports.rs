@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::io::{self, IsTerminal as _};
 
 use clap::{Args, ValueEnum};
+use itertools::Itertools as _;
 
 use super::paint::{Paint, height, pod_or_container, printable, short_id};
 use super::table::table;
@@ -168,7 +169,7 @@ fn describe(before: &BTreeMap<String, PortView>, change: &Change, paint: Paint) 
         text.push_str(&format!("gone           {:<20}  {name}\n", printable(&pod)));
     }
     for port in &change.changed {
-        let state = format!("{:<13}", port.state.name());
+        let state = format!("{:<13}", port.state.word());
         let cells = [
             format!("{:<20}", pod(port)),
             port.name.clone(),
@@ -251,7 +252,7 @@ fn narrow(port: &PortView, now: u64) -> [String; 8] {
     [
         pod(port),
         or_dash(port.pod_ifname.as_deref()),
-        port.state.name().to_owned(),
+        port.state.word().to_owned(),
         or_dash(port.added_unix_micros.map(|it| age(it, now)).as_deref()),
         addresses(port),
         or_dash(port.mac.as_deref()),
@@ -291,8 +292,8 @@ fn pod(port: &PortView) -> String {
 }
 
 fn addresses(port: &PortView) -> String {
-    let list: Vec<String> = port.addresses.iter().map(ToString::to_string).collect();
-    or_dash(Some(list.join(",")).filter(|it| !it.is_empty()).as_deref())
+    let list = port.addresses.iter().join(",");
+    or_dash(Some(list).filter(|it| !it.is_empty()).as_deref())
 }
 
 fn or_dash(text: Option<&str>) -> String {

@@ -11,84 +11,56 @@ use super::CniVersion;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ErrorCode(pub u32);
 
-impl ErrorCode {
+/// Declares the codes: each with its number and its meaning.
+macro_rules! codes {
+    ($($(#[$doc:meta])* $code:ident = $number:literal, $meaning:literal;)+) => {
+        impl ErrorCode {
+            $($(#[$doc])* pub const $code: Self = Self($number);)+
+
+            /// Every code of podwire's errors, and its meaning; docs/ prints this table.
+            pub const TABLE: &[(Self, &str)] = &[$((Self::$code, $meaning)),+];
+        }
+    };
+}
+
+codes! {
     /// The configuration's cniVersion is not served, or lacks the verb.
-    pub const INCOMPATIBLE_VERSION: Self = Self(1);
+    INCOMPATIBLE_VERSION = 1, "CNI version not supported, or it lacks the verb";
     /// A member of the configuration requests something that podwire can't do.
-    pub const UNSUPPORTED_FIELD: Self = Self(2);
+    UNSUPPORTED_FIELD = 2, "unsupported member of the network configuration";
     /// The container is unknown or gone; the runtime need not clean up.
-    pub const UNKNOWN_CONTAINER: Self = Self(3);
+    UNKNOWN_CONTAINER = 3, "container unknown or gone";
     /// A required environment variable is missing or malformed.
-    pub const INVALID_ENVIRONMENT: Self = Self(4);
+    INVALID_ENVIRONMENT = 4, "missing or invalid environment variable";
     /// Reading or writing failed.
-    pub const IO: Self = Self(5);
+    IO = 5, "reading or writing failed";
     /// The input is not what it should be, such as JSON.
-    pub const DECODE: Self = Self(6);
+    DECODE = 6, "content could not be decoded";
     /// The network configuration is not valid.
-    pub const INVALID_CONFIG: Self = Self(7);
+    INVALID_CONFIG = 7, "invalid network configuration";
     /// A temporary condition; the runtime should try again.
-    pub const TRY_AGAIN: Self = Self(11);
+    TRY_AGAIN = 11, "try again later";
     /// STATUS: an ADD would not be served.
-    pub const NOT_AVAILABLE: Self = Self(50);
+    NOT_AVAILABLE = 50, "not available: an ADD would not be served";
     /// STATUS: an ADD would not be served, and running containers may have lost connectivity.
-    pub const NOT_AVAILABLE_DEGRADED: Self = Self(51);
+    NOT_AVAILABLE_DEGRADED = 51, "not available, and running pods may have lost connectivity";
     /// A newer sandbox of the same pod has taken its place.
-    pub const SUPERSEDED: Self = Self(100);
+    SUPERSEDED = 100, "superseded by a newer sandbox of the same pod";
     /// Another attachment has the requested address.
-    pub const ADDRESS_TAKEN: Self = Self(102);
+    ADDRESS_TAKEN = 102, "requested address taken";
     /// CHECK found a difference from prevResult.
-    pub const CHECK_MISMATCH: Self = Self(103);
+    CHECK_MISMATCH = 103, "the attachment differs from prevResult";
     /// The pod's annotation is invalid, or requests the impossible.
-    pub const INVALID_ANNOTATION: Self = Self(104);
+    INVALID_ANNOTATION = 104, "invalid pod annotation";
     /// Open vSwitch refused the port.
-    pub const PORT_REFUSED: Self = Self(105);
+    PORT_REFUSED = 105, "Open vSwitch refused the port";
     /// The kernel refused a step of the wiring.
-    pub const KERNEL_REFUSED: Self = Self(106);
+    KERNEL_REFUSED = 106, "the kernel refused a step";
     /// An error in podwire itself.
-    pub const INTERNAL: Self = Self(199);
+    INTERNAL = 199, "an error in podwire itself";
+}
 
-    /// Every code of podwire's errors, and its meaning; docs/ prints this table.
-    pub const TABLE: &[(Self, &str)] = &[
-        (
-            Self::INCOMPATIBLE_VERSION,
-            "CNI version not supported, or it lacks the verb",
-        ),
-        (
-            Self::UNSUPPORTED_FIELD,
-            "unsupported member of the network configuration",
-        ),
-        (Self::UNKNOWN_CONTAINER, "container unknown or gone"),
-        (
-            Self::INVALID_ENVIRONMENT,
-            "missing or invalid environment variable",
-        ),
-        (Self::IO, "reading or writing failed"),
-        (Self::DECODE, "content could not be decoded"),
-        (Self::INVALID_CONFIG, "invalid network configuration"),
-        (Self::TRY_AGAIN, "try again later"),
-        (
-            Self::NOT_AVAILABLE,
-            "not available: an ADD would not be served",
-        ),
-        (
-            Self::NOT_AVAILABLE_DEGRADED,
-            "not available, and running pods may have lost connectivity",
-        ),
-        (
-            Self::SUPERSEDED,
-            "superseded by a newer sandbox of the same pod",
-        ),
-        (Self::ADDRESS_TAKEN, "requested address taken"),
-        (
-            Self::CHECK_MISMATCH,
-            "the attachment differs from prevResult",
-        ),
-        (Self::INVALID_ANNOTATION, "invalid pod annotation"),
-        (Self::PORT_REFUSED, "Open vSwitch refused the port"),
-        (Self::KERNEL_REFUSED, "the kernel refused a step"),
-        (Self::INTERNAL, "an error in podwire itself"),
-    ];
-
+impl ErrorCode {
     /// The meaning, from [`Self::TABLE`].
     pub fn meaning(self) -> Option<&'static str> {
         Self::TABLE

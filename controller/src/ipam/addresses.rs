@@ -57,7 +57,7 @@ pub struct FormerAddresses {
 /// The addresses of all pods on a network, and their MAC addresses. A pod may be attached to it
 /// several times. Where nodes have subnets, each is a part of the network for itself; a network
 /// that all nodes share is one part, with the network's name instead of a node's.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Addresses {
     layout: Layout,
     /// How long a freed address rests, for packets still on their way to its former pod.

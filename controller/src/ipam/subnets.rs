@@ -81,7 +81,7 @@ pub enum SubnetError {
 }
 
 /// The subnets of all nodes.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Subnets {
     networks: Vec<ClusterSubnet>,
     holders: BTreeMap<IpNet, String>,

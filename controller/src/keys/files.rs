@@ -5,44 +5,35 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::Path;
 
+use podwire_daemon::file::{FileError, if_there};
+
 use super::KeysError;
 
-fn failed(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> KeysError {
-    move |source| KeysError::File {
-        what,
-        path: path.to_owned(),
-        source,
-    }
-}
-
 /// Makes a directory, with those above it, unless it is there.
-pub(super) fn make_directory(path: &Path) -> Result<(), KeysError> {
+pub(super) fn make_directory(path: &Path) -> Result<(), FileError> {
     let mut builder = fs::DirBuilder::new();
     builder.recursive(true).mode(0o700);
     builder
         .create(path)
-        .map_err(failed("make the directory", path))
+        .map_err(FileError::of("make the directory", path))
 }
 
 /// Keeps other processes of this command out while the value lives.
 pub(super) fn lock(directory: &Path) -> Result<File, KeysError> {
-    let opened = File::open(directory).map_err(failed("open", directory))?;
+    let opened = File::open(directory).map_err(FileError::of("open", directory))?;
     match opened.try_lock() {
         Ok(()) => Ok(opened),
         Err(TryLockError::WouldBlock) => Err(KeysError::Locked(directory.to_owned())),
-        Err(TryLockError::Error(error)) => Err(failed("lock", directory)(error)),
+        Err(TryLockError::Error(error)) => Err(FileError::of("lock", directory)(error).into()),
     }
 }
 
 /// The names of a directory's directories; none if it does not exist.
-pub(super) fn directories(path: &Path) -> Result<Vec<String>, KeysError> {
-    let entries = match fs::read_dir(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        entries => entries.map_err(failed("read", path))?,
-    };
+pub(super) fn directories(path: &Path) -> Result<Vec<String>, FileError> {
+    let entries = if_there(fs::read_dir(path)).map_err(FileError::of("read", path))?;
     let mut names = Vec::new();
-    for entry in entries {
-        let entry = entry.map_err(failed("read", path))?;
+    for entry in entries.into_iter().flatten() {
+        let entry = entry.map_err(FileError::of("read", path))?;
         if entry.path().is_dir() {
             names.extend(entry.file_name().into_string());
         }
@@ -52,16 +43,12 @@ pub(super) fn directories(path: &Path) -> Result<Vec<String>, KeysError> {
 }
 
 /// A file's content as text; None if it does not exist.
-pub(super) fn read(path: &Path) -> Result<Option<String>, KeysError> {
-    match fs::read_to_string(path) {
-        Ok(text) => Ok(Some(text)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(failed("read", path)(error)),
-    }
+pub(super) fn read(path: &Path) -> Result<Option<String>, FileError> {
+    if_there(fs::read_to_string(path)).map_err(FileError::of("read", path))
 }
 
 /// Replaces a file. Whoever reads it meanwhile sees the old content or the new one.
-pub(super) fn write(path: &Path, text: &str, mode: u32) -> Result<(), KeysError> {
+pub(super) fn write(path: &Path, text: &str, mode: u32) -> Result<(), FileError> {
     let temporary = path.with_extension("new");
     let written = || -> io::Result<()> {
         let mut options = OpenOptions::new();
@@ -77,5 +64,5 @@ pub(super) fn write(path: &Path, text: &str, mode: u32) -> Result<(), KeysError>
         file.sync_all()?;
         fs::rename(&temporary, path)
     };
-    written().map_err(failed("write", path))
+    written().map_err(FileError::of("write", path))
 }

@@ -162,7 +162,7 @@ fn create(ca: Ca, file: &Path, key_file: &Path) -> Result<(), KeysError> {
         files::make_directory(directory)?;
     }
     files::write(key_file, &key.serialize_pem(), 0o600)?;
-    files::write(file, &certificate.pem(), 0o644)
+    Ok(files::write(file, &certificate.pem(), 0o644)?)
 }
 
 fn parse(text: &str) -> Result<Certificate, String> {

@@ -2,9 +2,11 @@
 
 use std::fmt::Debug;
 
+use itertools::Itertools as _;
 use k8s_openapi::api::core::v1::{Node, Pod, PodStatus};
 use kube::Api;
 use kube::api::ListParams;
+use podwire_daemon::words;
 use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
@@ -37,42 +39,22 @@ pub(super) struct OwnPod {
     pub(super) restarted: Vec<String>,
 }
 
-/// A part of podwire, as its pods' label `app.kubernetes.io/name` names it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Part {
-    Agent,
-    NodeRole,
-    Controller,
-    /// Members of OVN's databases, where these are pods.
-    Northbound,
-    Southbound,
-    OvnController,
-    OpenVswitch,
+words! {
+    /// A part of podwire, as its pods' label `app.kubernetes.io/name` names it.
+    pub(super) enum Part {
+        Agent = "podwire",
+        NodeRole = "podwire-node",
+        Controller = "podwire-controller",
+        /// Members of OVN's databases, where these are pods.
+        Northbound = "podwire-ovn-northbound",
+        Southbound = "podwire-ovn-southbound",
+        OvnController = "podwire-ovn-controller",
+        OpenVswitch = "podwire-openvswitch",
+    }
 }
 
 impl Part {
     const LABEL: &str = "app.kubernetes.io/name";
-    const ALL: [Self; 7] = [
-        Self::Agent,
-        Self::NodeRole,
-        Self::Controller,
-        Self::Northbound,
-        Self::Southbound,
-        Self::OvnController,
-        Self::OpenVswitch,
-    ];
-
-    pub(super) fn label(self) -> &'static str {
-        match self {
-            Self::Agent => "podwire",
-            Self::NodeRole => "podwire-node",
-            Self::Controller => "podwire-controller",
-            Self::Northbound => "podwire-ovn-northbound",
-            Self::Southbound => "podwire-ovn-southbound",
-            Self::OvnController => "podwire-ovn-controller",
-            Self::OpenVswitch => "podwire-openvswitch",
-        }
-    }
 
     /// The name of its container, of several the first.
     pub(super) fn container(self) -> &'static str {
@@ -112,8 +94,8 @@ impl Cluster {
     /// # Errors
     /// As there.
     pub(super) async fn own_pods(&self) -> Result<Vec<OwnPod>, Failure> {
-        let names: Vec<&str> = Part::ALL.iter().map(|part| part.label()).collect();
-        let selector = format!("{} in ({})", Part::LABEL, names.join(","));
+        let names = Part::ALL.map(Part::word).join(",");
+        let selector = format!("{} in ({names})", Part::LABEL);
         let pods = Api::<Pod>::namespaced(self.client.clone(), &self.namespace);
         let pods = self.list(&pods, &selector).await?;
         Ok(pods.into_iter().filter_map(own_pod).collect())
@@ -224,7 +206,7 @@ fn node(node: Node) -> NodeObject {
 fn own_pod(pod: Pod) -> Option<OwnPod> {
     let labels = pod.metadata.labels.unwrap_or_default();
     let label = labels.get(Part::LABEL)?;
-    let part = Part::ALL.into_iter().find(|part| part.label() == label)?;
+    let part = Part::ALL.into_iter().find(|part| part.word() == label)?;
     let status = pod.status.unwrap_or_default();
     let waits = waiting(&status);
     let containers = status.container_statuses.iter().flatten();
@@ -259,7 +241,7 @@ pub(super) fn waiting(status: &PodStatus) -> Option<String> {
     status.container_statuses.iter().flatten().find_map(|it| {
         let waiting = it.state.as_ref()?.waiting.as_ref()?;
         let said = [waiting.reason.as_deref(), waiting.message.as_deref()];
-        Some(said.into_iter().flatten().collect::<Vec<_>>().join(": "))
+        Some(said.into_iter().flatten().join(": "))
     })
 }
 

@@ -6,6 +6,7 @@ use std::fs::File;
 use std::io::{self, IsTerminal as _, Write};
 use std::path::PathBuf;
 
+use itertools::Itertools as _;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use podwire_daemon::output::{Format, OutputArgs, show, yaml};
@@ -273,7 +274,7 @@ async fn denial(
     let denied = said.as_deref().and_then(|said| {
         let mut lines = said.lines().filter(|line| line.contains("denied"));
         let line = lines.find(|it| it.starts_with("egress") || it.starts_with("ingress"))?;
-        Some(line.split_whitespace().collect::<Vec<_>>().join(" "))
+        Some(line.split_whitespace().join(" "))
     });
     known.insert(question, denied.clone());
     denied

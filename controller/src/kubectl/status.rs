@@ -162,7 +162,7 @@ async fn node_view(cluster: &Cluster, node: &NodeObject, pods: &[OwnPod]) -> Nod
                 .map(Problem::of),
         );
         if own.is_empty() && of_part(pods, part).next().is_some() {
-            let missing = format!("no pod of {}, which other nodes have", part.label());
+            let missing = format!("no pod of {}, which other nodes have", part.word());
             problems.push(Problem::of(missing));
         }
     }

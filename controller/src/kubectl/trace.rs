@@ -3,6 +3,7 @@
 use std::fmt;
 use std::net::IpAddr;
 
+use itertools::Itertools as _;
 use podwire_daemon::output::OutputArgs;
 use serde::Serialize;
 
@@ -203,12 +204,12 @@ async fn receiver(cluster: &Cluster, own: &[OwnPod], from: &End, to: &End) -> Op
             let attachments = checked["attachments"].as_array().into_iter().flatten();
             let is_busy = attachments.clone().any(|it| it["busy"] == true);
             let differences = attachments.flat_map(|it| it["differences"].as_array());
-            let differences = differences.flatten().filter_map(|it| it["what"].as_str());
-            let differences: Vec<&str> = differences.collect();
+            let mut differences = differences.flatten().filter_map(|it| it["what"].as_str());
+            let differences = differences.join("; ");
             match (differences.is_empty(), is_busy) {
                 (true, true) => (None, format!("{pod} is being worked on")),
                 (true, false) => (Some(true), format!("{pod} is attached as its ADD made it")),
-                (false, _) => (Some(false), differences.join("; ")),
+                (false, _) => (Some(false), differences),
             }
         }
         Err(why) => (None, why),

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use itertools::Itertools as _;
 use podwire_apiserver::event::{Poster, Warning};
 use podwire_ovs::client::{Client as Ovsdb, Follower};
 use podwire_ovs::transact::{TransactError, Transaction};
@@ -303,12 +304,10 @@ impl Controller {
         let mut fenced = Transaction::new();
         fenced.select("NB_Global", [], &["_uuid"]);
         self.ovsdb.transact(&fenced, deadline).await?;
-        let names: Vec<&str> = chassis.iter().map(|(_, name)| &**name).collect();
-        info!(
-            chassis = names.join(" "),
-            "removing from the southbound database"
-        );
-        southbound.remove(&names, deadline).await
+        let names = || chassis.iter().map(|(_, name)| &**name);
+        let chassis = names().join(" ");
+        info!(chassis, "removing from the southbound database");
+        southbound.remove(names(), deadline).await
     }
 
     fn start(&mut self, key: Key, write: Write) {

@@ -53,6 +53,7 @@ const ADDED: usize = 1 << 20;
 /// How long a step may compare before it looks for what is new.
 const STEP: Duration = Duration::from_millis(100);
 
+#[derive(Default)]
 pub(crate) struct State {
     pub(crate) cluster: Cluster,
     pub(crate) policies: Policies,
@@ -128,38 +129,13 @@ pub(crate) struct Step {
 impl State {
     pub(crate) fn new(rules: Rules) -> Self {
         Self {
-            cluster: Cluster::default(),
-            policies: Policies::default(),
-            scopes: Scopes::new(),
-            scopes_changed: false,
             kinds: vec![ListState::default(); KINDS.len()],
             spaces: Spaces {
                 default: Space::new(rules.networks.clone(), Layout::Nodes, rules.rest),
                 others: BTreeMap::new(),
             },
-            networks: Networks::default(),
-            joins: Joins::default(),
-            refused: BTreeMap::new(),
-            claims_changed: false,
             rules,
-            dirty: BTreeSet::new(),
-            new_pods: BTreeSet::new(),
-            held: BTreeSet::new(),
-            retries: BTreeSet::new(),
-            unreadable: BTreeSet::new(),
-            unread_slices: BTreeMap::new(),
-            blocked: BTreeSet::new(),
-            rows: HashMap::new(),
-            balancers: HashMap::new(),
-            members: Members::default(),
-            resting: BTreeMap::new(),
-            unswept: Unswept::default(),
-            own_groups: HashSet::new(),
-            timer: Timer::default(),
-            refused_rows: HashMap::new(),
-            warned: HashMap::new(),
-            under_way: HashSet::new(),
-            written: HashMap::new(),
+            ..Self::default()
         }
     }
 

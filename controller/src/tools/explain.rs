@@ -5,6 +5,7 @@ use std::fmt;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
+use itertools::Itertools as _;
 use podwire_cluster::service::Endpoint;
 use podwire_daemon::output::Format;
 use podwire_ovs::nb::Table;
@@ -108,10 +109,7 @@ pub async fn explain(
     let recorded = pod.networks.clone().unwrap_or_default();
     let networks = view.state.networks.of(&question.pod);
     let networks = networks.map(|(entry, network)| {
-        let attachment = Attachment {
-            pod: question.pod.clone(),
-            entry: entry.clone(),
-        };
+        let attachment = Attachment::of(&question.pod, entry);
         let port = attached_port(&attachment);
         OnNetwork {
             entry: entry.to_string(),
@@ -156,7 +154,10 @@ impl fmt::Display for Explanation {
             )?,
             addresses => {
                 let mac = self.mac.as_deref().unwrap_or_default();
-                line("annotation", &format!("{} {mac}", join(addresses)))?;
+                line(
+                    "annotation",
+                    &format!("{} {mac}", addresses.iter().join(", ")),
+                )?;
             }
         }
         line("row", &self.port.to_string())?;
@@ -323,9 +324,4 @@ fn state_of(endpoint: &Endpoint) -> &'static str {
         (false, true) => "not ready, but serving: used if no endpoint is ready",
         (false, false) => "not ready: not used",
     }
-}
-
-fn join(addresses: &[IpNet]) -> String {
-    let texts: Vec<_> = addresses.iter().map(ToString::to_string).collect();
-    texts.join(", ")
 }

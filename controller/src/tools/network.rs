@@ -7,11 +7,12 @@ pub mod nb;
 use std::fmt::{self, Write as _};
 
 use ipnet::IpNet;
+use itertools::Itertools as _;
 use kube::Api;
 use kube::api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, PostParams};
 use podwire_cluster::api::NetworkAttachmentDefinition;
 use podwire_cluster::resources::RESOURCE_NAME;
-use podwire_daemon::output::Format;
+use podwire_daemon::output::{Format, some};
 use serde::{Deserialize as _, Serialize};
 use serde_json::{Value, json};
 
@@ -54,10 +55,7 @@ pub struct ShapeArgs {
 impl ShapeArgs {
     /// Puts what is given into a definition's configuration.
     fn put(&self, config: &mut Value) {
-        let list = |nets: &[IpNet]| {
-            let nets: Vec<String> = nets.iter().map(IpNet::to_string).collect();
-            (!nets.is_empty()).then(|| nets.join(",").into())
-        };
+        let list = |nets: &[IpNet]| (!nets.is_empty()).then(|| nets.iter().join(",").into());
         let fields = [
             (
                 "subnets",
@@ -513,11 +511,7 @@ fn shown((namespace, name): &ObjectName) -> String {
 }
 
 fn listed(pods: &[String]) -> String {
-    let mut text = pods[..pods.len().min(MOST)].join(", ");
-    if pods.len() > MOST {
-        let _ = write!(text, " and {} more", pods.len() - MOST);
-    }
-    text
+    some(pods, MOST, ", ", " and ")
 }
 
 fn table(answers: &[Answer]) -> String {
@@ -553,8 +547,7 @@ fn subnets(shape: &Shape) -> String {
     if shape.topology == Topology::Layer3 {
         return ClusterSubnet::list(&shape.divided()).replace(',', ", ");
     }
-    let nets: Vec<String> = shape.subnets.iter().map(IpNet::to_string).collect();
-    nets.join(", ")
+    shape.subnets.iter().join(", ")
 }
 
 /// For people.

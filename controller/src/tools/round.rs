@@ -6,6 +6,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use podwire_daemon::output::some;
 use podwire_ovs::client::{Client as Ovsdb, WaitError};
 use podwire_ovs::nb;
 use podwire_ovs::replica::{Db, TableSpec};
@@ -40,11 +41,7 @@ pub(super) struct Round {
 impl Round {
     /// Adds one and waits for the answers, for so long at most.
     pub(super) async fn take(config: &Config, limit: Duration) -> Result<Self, ToolError> {
-        let columns = TableSpec {
-            name: TABLE,
-            columns: &["nb_cfg", "sb_cfg", "hv_cfg"],
-            indexes: &[],
-        };
+        let columns = TableSpec::of(TABLE, &["nb_cfg", "sb_cfg", "hv_cfg"]);
         let ovsdb = Ovsdb::start(config.database(nb::DATABASE, vec![columns])?);
         ovsdb.synced(Instant::now() + super::REACH).await?;
         let mut transaction = Transaction::new();
@@ -90,11 +87,7 @@ impl Round {
 
 /// The chassis that have not got as far.
 async fn late(config: &Config, number: i64) -> Result<Vec<String>, ToolError> {
-    let columns = TableSpec {
-        name: CHASSIS,
-        columns: &["name", "nb_cfg"],
-        indexes: &[],
-    };
+    let columns = TableSpec::of(CHASSIS, &["name", "nb_cfg"]);
     let ovsdb = Ovsdb::start(config.database("OVN_Southbound", vec![columns])?);
     ovsdb.synced(Instant::now() + NAMES).await?;
     let mut names: Vec<_> = ovsdb.read(|db| {
@@ -118,12 +111,8 @@ impl fmt::Display for Round {
         match (self.chassis_ms, &self.late) {
             (Some(all), _) => write!(f, "{all} ms until every chassis had it"),
             (None, Some(late)) if !late.is_empty() => {
-                let named = late[..late.len().min(MOST)].join(", ");
-                let more = match late.len().saturating_sub(MOST) {
-                    0 => String::new(),
-                    more => format!(" and {more} more"),
-                };
-                write!(f, "and not within {limit} ms by chassis {named}{more}")
+                let named = some(late, MOST, ", ", " and ");
+                write!(f, "and not within {limit} ms by chassis {named}")
             }
             _ => write!(f, "and not by every chassis within {limit} ms"),
         }

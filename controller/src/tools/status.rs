@@ -211,11 +211,7 @@ async fn southbound(config: &Config) -> Option<String> {
     if config.sb_db.is_empty() {
         return None;
     }
-    let global = TableSpec {
-        name: "SB_Global",
-        columns: &["nb_cfg"],
-        indexes: &[],
-    };
+    let global = TableSpec::of("SB_Global", &["nb_cfg"]);
     let asked = async {
         let ovsdb = Ovsdb::start(config.database("OVN_Southbound", vec![global])?);
         let server = format!("the southbound database {} (--sb-db)", config.sb_db);

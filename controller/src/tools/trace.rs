@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use std::process::Stdio;
 use std::time::Duration;
 
+use itertools::Itertools as _;
 use tokio::process::Command;
 use tokio::time::timeout;
 
@@ -111,13 +112,12 @@ fn verdict(trace: &str) -> String {
         .skip(1)
         .filter_map(|rest| rest.split('"').next())
         .collect();
-    let ports: Vec<_> = outputs.into_iter().collect();
-    match ports.is_empty() {
+    match outputs.is_empty() {
         true => "no, it is dropped".to_owned(),
-        false => format!(
-            "yes, it leaves the logical network at port {}",
-            ports.join(", ")
-        ),
+        false => {
+            let ports = outputs.iter().join(", ");
+            format!("yes, it leaves the logical network at port {ports}")
+        }
     }
 }
 

@@ -1,5 +1,9 @@
 //! Removes secrets from text of any kind: JSON, YAML, TOML, logs, command lines.
 
+use std::sync::LazyLock;
+
+use regex::Regex;
+
 /// What stands in place of a secret.
 pub const REMOVED: &str = "(removed)";
 /// Shorter ones would match parts of words.
@@ -42,8 +46,10 @@ impl Redactor {
         for secret in &self.known {
             text = text.replace(secret.as_str(), REMOVED);
         }
-        let text = without_encoded_keys(&without_keys(&text));
-        values(&tokens(&without_users(&text)))
+        for (form, shown) in &*FORMS {
+            text = form.replace_all(&text, *shown).into_owned();
+        }
+        values(&text)
     }
 }
 
@@ -53,86 +59,27 @@ pub fn names_secret(name: &str) -> bool {
     KEYS.iter().any(|key| name.ends_with(key))
 }
 
-/// Removes private keys in PEM (RFC 7468).
-fn without_keys(text: &str) -> String {
-    const BEGIN: &str = "-----BEGIN ";
-    const END: &str = "-----END ";
-    let mut out = String::new();
-    let mut rest = text;
-    while let Some(at) = rest.find(BEGIN) {
-        let (before, block) = rest.split_at(at);
-        out.push_str(before);
-        let label = block[BEGIN.len()..]
-            .split("-----")
-            .next()
-            .unwrap_or_default();
-        // A truncated one extends to the end of the text.
-        let end = block.find(END).map_or(block.len(), |at| {
-            let after = &block[at + END.len()..];
-            at + END.len() + after.find("-----").map_or(after.len(), |it| it + 5)
-        });
-        match label.ends_with("PRIVATE KEY") {
-            true => out.push_str(REMOVED),
-            false => out.push_str(&block[..end]),
-        }
-        rest = &block[end..];
-    }
-    out + rest
-}
-
-/// Removes what has a private key in base64 (RFC 4648), as data of Secrets and kubeconfigs do.
-fn without_encoded_keys(text: &str) -> String {
-    // "PRIVATE KEY", as it begins at each of the three places of a group.
-    const KEYS: [&str; 3] = ["UFJJVkFURSBLRV", "BSSVZBVEUgS0VZ", "QUklWQVRFIEtFW"];
-    let is_base64 = |c: char| c.is_ascii_alphanumeric() || "+/=".contains(c);
-    let mut out = String::new();
-    let mut rest = text;
-    while let Some(at) = KEYS.iter().filter_map(|key| rest.find(key)).min() {
-        let (before, block) = rest.split_at(at);
-        out.push_str(before.trim_end_matches(is_base64));
-        out.push_str(REMOVED);
-        rest = block.trim_start_matches(is_base64);
-    }
-    out + rest
-}
-
-/// Removes what is before the `@` of a URL's host (RFC 3986 §3.2.1).
-fn without_users(text: &str) -> String {
-    let mut out = String::new();
-    let mut rest = text;
-    while let Some(at) = rest.find("://") {
-        let (before, after) = rest.split_at(at + 3);
-        out.push_str(before);
-        let is_end = |c: char| c.is_whitespace() || "/\"'?#,".contains(c);
-        let authority = &after[..after.find(is_end).unwrap_or(after.len())];
-        rest = match authority.rfind('@') {
-            Some(at) => {
-                out.push_str(REMOVED);
-                &after[at..]
-            }
-            None => after,
-        };
-    }
-    out + rest
-}
-
-/// Removes JSON web tokens (RFC 7519), which begin with `{"` in base64.
-fn tokens(text: &str) -> String {
-    let mut out = String::new();
-    let mut rest = text;
-    while let Some(at) = rest.find("eyJ") {
-        let (before, token) = rest.split_at(at);
-        out.push_str(before);
-        let is_end = |c: char| !(c.is_ascii_alphanumeric() || "-_.=".contains(c));
-        let (token, after) = token.split_at(token.find(is_end).unwrap_or(token.len()));
-        match token.contains('.') {
-            true => out.push_str(REMOVED),
-            false => out.push_str(token),
-        }
-        rest = after;
-    }
-    out + rest
-}
+/// Secrets by their form, each with what it becomes.
+static FORMS: LazyLock<[(Regex, &str); 4]> = LazyLock::new(|| {
+    let forms = [
+        // Private keys in PEM (RFC 7468). A truncated one extends to the end of the text.
+        (
+            r"(?s)-----BEGIN (?:-{0,4}[^-])*PRIVATE KEY-----.*?(?:-----END .*?-----|\z)",
+            REMOVED,
+        ),
+        // What has such a key in base64 (RFC 4648), as data of Secrets and kubeconfigs do: "PRIVATE
+        // KEY", as it begins at each of the three places of a group.
+        (
+            "[A-Za-z0-9+/=]*(?:UFJJVkFURSBLRV|BSSVZBVEUgS0VZ|QUklWQVRFIEtFW)[A-Za-z0-9+/=]*",
+            REMOVED,
+        ),
+        // What is before the `@` of a URL's host (RFC 3986 §3.2.1).
+        (r#"://[^\s/"'?#,]*@"#, "://(removed)@"),
+        // JSON web tokens (RFC 7519), which begin with `{"` in base64.
+        (r"eyJ[A-Za-z0-9_.=-]*\.[A-Za-z0-9_.=-]*", REMOVED),
+    ];
+    forms.map(|(form, shown)| (Regex::new(form).expect("a constant, tested"), shown))
+});
 
 /// Removes the values of keys with names of secrets, and what follows `Bearer`.
 fn values(text: &str) -> String {

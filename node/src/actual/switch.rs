@@ -33,11 +33,10 @@ pub(crate) fn tables() -> Vec<TableSpec> {
             table.columns = &["name", "interfaces", "external_ids", "protected", "tag"];
         }
     }
-    tables.push(TableSpec {
-        name: "SSL",
-        columns: &["private_key", "certificate", "ca_cert", "external_ids"],
-        indexes: &[],
-    });
+    tables.push(TableSpec::of(
+        "SSL",
+        &["private_key", "certificate", "ca_cert", "external_ids"],
+    ));
     tables.retain(|table| !matches!(table.name, "QoS" | "Queue"));
     tables
 }

@@ -42,14 +42,7 @@ pub(super) struct CleanupArgs {
 
 impl CleanupArgs {
     pub(super) async fn run(self) -> Result<ExitCode, Failure> {
-        let goal = Goal {
-            settings: None,
-            take_over: false,
-            api_server: None,
-            uplink: None,
-            nic_is_settled: false,
-            led: None,
-        };
+        let goal = Goal::default();
         let name = node_name(self.node_name)?;
         let access = self.api.access()?;
         let client = match &access {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use clap::Args;
 use hyper::Request;
+use itertools::Itertools as _;
 use podwire_daemon::http;
 use podwire_daemon::lockdown::Seccomp;
 use podwire_daemon::process::{log_to_stderr, raise_descriptor_limit};
@@ -77,11 +78,11 @@ impl RunArgs {
                 .map(|it| ("--ovn-remote", it)),
         );
         given.extend(api.server());
-        let given = given.into_iter().map(|(flag, value)| {
+        let mut given = given.into_iter().map(|(flag, value)| {
             let origin = (surroundings.origin)(flag);
             format!("{flag} {value}{origin}")
         });
-        tracing::info!(settings = given.collect::<Vec<_>>().join(", "), "starting");
+        tracing::info!(settings = given.join(", "), "starting");
         let places = places.clone().check()?;
         let held = privileges(&places).keep(self.seccomp)?;
         tracing::info!(%held, "dropped all other privileges");

@@ -9,6 +9,7 @@
 use std::net::IpAddr;
 
 use ipnet::IpNet;
+use itertools::Itertools as _;
 use podwire_cluster::address::Mac;
 
 use super::{BY_DOOR, Table};
@@ -33,8 +34,7 @@ fn by_mac(doors: &[Door], value: impl Fn(u32) -> u32) -> String {
 }
 
 /// A set or map of these elements.
-fn set(elements: impl Iterator<Item = String>) -> String {
-    let elements: Vec<String> = elements.collect();
+fn set(mut elements: impl Iterator<Item = String>) -> String {
     format!("{{ {} }}", elements.join(", "))
 }
 

@@ -3,10 +3,10 @@
 
 use podwire_cluster::address::mac;
 
-use super::Plan;
+use super::{Plan, sysctl};
 use crate::DOOR;
 use crate::firewall::Table;
-use crate::items::{Actual, ByDoor, Item, LinkUp, Neighbour, Port, Sysctl};
+use crate::items::{Actual, ByDoor, Item, LinkUp, Neighbour, Port};
 use crate::settings::{Door, Settings};
 
 /// Whether this machine can have one, and somebody tells of others.
@@ -39,10 +39,8 @@ impl Plan {
         self.ipv6_on(settings, DOOR);
         self.learn_nothing(DOOR, actual);
         let mut set = |family: &str, name: &str, value: &str| {
-            self.items.push(Item::Sysctl(Sysctl {
-                path: format!("net/{family}/conf/{DOOR}/{name}"),
-                value: value.to_owned(),
-            }));
+            let path = format!("net/{family}/conf/{DOOR}/{name}");
+            self.items.push(sysctl(path, value));
         };
         // What comes by it has sources that are reached by other links. The larger of two settings
         // counts, and 2 accepts whatever any link leads to.

@@ -6,13 +6,14 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
+use itertools::Itertools as _;
 use podwire_cluster::address::mac;
 
-use super::{Plan, Uplink, gateway, guarded, overhead, uplink};
+use super::{Plan, Uplink, gateway, guarded, overhead, sysctl, uplink};
 
 use crate::TUNNEL;
 use crate::firewall::{self, Table};
-use crate::items::{Actual, Bridge, File, Item, LinkUp, Neighbour, Route, Sysctl, Tunnel};
+use crate::items::{Actual, Bridge, File, Item, LinkUp, Neighbour, Route, Tunnel};
 use crate::settings::{Peer, Settings};
 
 /// The file in which the agent finds its node role's settings.
@@ -89,10 +90,8 @@ impl Plan {
             links.insert(TUNNEL);
             plan.ipv6_on(settings, TUNNEL);
             // The kernel's own messages on a new link would go to every node.
-            plan.items.push(Item::Sysctl(Sysctl {
-                path: format!("net/ipv6/conf/{TUNNEL}/addr_gen_mode"),
-                value: "1".to_owned(),
-            }));
+            let path = format!("net/ipv6/conf/{TUNNEL}/addr_gen_mode");
+            plan.items.push(sysctl(path, "1"));
         }
         let own = [settings.bridge.as_str(), TUNNEL].into_iter();
         // Somebody has made the pods' bridge the machine's own way, too.
@@ -130,12 +129,11 @@ impl Plan {
 /// The subnets for the agent, in the format of its configuration.
 fn agent_file(settings: &Settings) -> Item {
     let nets = settings.node_subnets.iter();
-    let nets: Vec<String> = nets.map(|net| format!("\"{net}\"")).collect();
+    let nets = nets.map(|net| format!("\"{net}\"")).join(", ");
     Item::File(File {
         path: AGENT_FILE.to_owned(),
         text: format!(
-            "# Written by `podwire node`, and removed by its cleanup.\nsubnets = [{}]\n",
-            nets.join(", ")
+            "# Written by `podwire node`, and removed by its cleanup.\nsubnets = [{nets}]\n"
         ),
     })
 }

@@ -2,9 +2,11 @@
 //! their units, which apply at their next start, and columns, which apply at once. And the size of
 //! the kernel's connection tracking table, which ovs-vswitchd walks for each pod with OVN.
 
-use super::Plan;
+use itertools::Itertools as _;
+
+use super::{Plan, sysctl};
 use crate::actual::UNITS;
-use crate::items::{Actual, CONNTRACK_BUCKETS, Claim, File, Item, Key, Sysctl};
+use crate::items::{Actual, CONNTRACK_BUCKETS, Claim, File, Item, Key};
 use crate::settings::{Settings, Tuning};
 use crate::{CONFIG, FILE_MARK};
 
@@ -26,12 +28,9 @@ impl Plan {
             revalidators,
             buckets,
         } = &settings.tuning;
-        self.items.extend(buckets.map(|buckets| {
-            Item::Sysctl(Sysctl {
-                path: CONNTRACK_BUCKETS.to_owned(),
-                value: buckets.to_string(),
-            })
-        }));
+        self.items.extend(
+            buckets.map(|buckets| sysctl(CONNTRACK_BUCKETS.to_owned(), &buckets.to_string())),
+        );
         for (key, threads) in [
             ("n-handler-threads", handlers),
             ("n-revalidator-threads", revalidators),
@@ -93,7 +92,7 @@ fn starts(text: &str) -> Vec<String> {
     let commands = text
         .lines()
         .filter_map(|line| line.strip_prefix("ExecStart="));
-    let words = commands.map(|command| command.split_whitespace().collect::<Vec<_>>().join(" "));
+    let words = commands.map(|command| command.split_whitespace().join(" "));
     words
         .filter(|command| command.contains("ovs-ctl") && !command.contains("--no-mlockall"))
         .collect()

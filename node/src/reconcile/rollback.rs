@@ -18,14 +18,7 @@ pub(crate) struct Rollback {
 impl Rollback {
     /// Opens all that it needs. A database that does not answer is no error.
     pub(crate) async fn with_journal(places: &Places, journal: Journal) -> Result<Self, NodeError> {
-        let goal = Goal {
-            settings: None,
-            take_over: false,
-            api_server: None,
-            uplink: None,
-            nic_is_settled: false,
-            led: None,
-        };
+        let goal = Goal::default();
         let connections = Connections::open(places, &goal).await?;
         let machine = Machine {
             client: connections.client,

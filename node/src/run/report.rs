@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use podwire_apiserver::event;
+use podwire_daemon::output::some;
 use tokio::task::JoinError;
 use tokio::time::sleep;
 use tracing::{error, info, warn};
@@ -25,11 +26,7 @@ const NAMED: usize = 3;
 
 /// The first of some texts, and the number of the others.
 pub(super) fn first(texts: &[String]) -> String {
-    let mut text = texts[..texts.len().min(NAMED)].join("; ");
-    if texts.len() > NAMED {
-        text += &format!("; and {} more", texts.len() - NAMED);
-    }
-    text
+    some(texts, NAMED, "; ", "; and ")
 }
 
 /// A write whose failure is told when it is time to try again.

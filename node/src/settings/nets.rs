@@ -1,6 +1,7 @@
 //! The networks in the settings.
 
 use ipnet::IpNet;
+use itertools::Itertools as _;
 use podwire_cluster::address::overlap;
 use podwire_cluster::annotations::NODE_SUBNETS;
 
@@ -29,8 +30,7 @@ impl Settings {
 
     /// The node's subnets, for messages.
     pub(crate) fn subnets_text(&self) -> String {
-        let nets: Vec<String> = self.node_subnets.iter().map(ToString::to_string).collect();
-        nets.join(", ")
+        self.node_subnets.iter().join(", ")
     }
 }
 

@@ -14,6 +14,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 
+use itertools::Itertools as _;
 use jiff::Timestamp;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
@@ -269,11 +270,10 @@ impl SignedByOurCa {
             }
             Invalid::NotValidForNameContext { .. } | Invalid::NotValidForName => {
                 let addresses = certificate.addresses.iter().map(IpAddr::to_string);
-                let names: Vec<String> = addresses.chain(certificate.names.clone()).collect();
+                let names = addresses.chain(certificate.names.clone()).join(", ");
                 format!(
-                    "it is for {}, not for {}: use one of these as the remote, or make keys for \
-                     this one too (podwire-controller keys --server)",
-                    names.join(", "),
+                    "it is for {names}, not for {}: use one of these as the remote, or make keys \
+                     for this one too (podwire-controller keys --server)",
                     name.to_str()
                 )
             }

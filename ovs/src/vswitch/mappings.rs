@@ -1,5 +1,7 @@
 //! `ovn-bridge-mappings`: the bridges that carry OVN's physical networks (ovn-controller(8)).
 
+use itertools::Itertools as _;
+
 use crate::replica::Db;
 
 /// The key of external_ids in the row of `Open_vSwitch`.
@@ -41,8 +43,7 @@ impl BridgeMappings {
             let (network, bridge) = it.split_once(':')?;
             Some(format!("{}:{}", network.trim(), bridge.trim()))
         });
-        let entries: Vec<String> = entries.filter(|it| entry(it).is_some()).collect();
-        entries.join(",")
+        entries.filter(|it| entry(it).is_some()).join(",")
     }
 }
 

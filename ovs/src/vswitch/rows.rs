@@ -68,30 +68,6 @@ impl<'a> OpenVSwitch<'a> {
     pub fn bridges(&self) -> impl Iterator<Item = Uuid> + use<'a> {
         self.0.references("bridges")
     }
-
-    /// The datapath types that ovs-vswitchd supports, such as `system` and `netdev`. `system` is
-    /// listed even without the kernel module.
-    pub fn datapath_types(&self) -> impl Iterator<Item = &'a str> + use<'a> {
-        self.0
-            .column("datapath_types")
-            .into_iter()
-            .flat_map(|types| types.atoms().filter_map(|name| name.as_str()))
-    }
-
-    /// The version of ovs-vswitchd.
-    pub fn ovs_version(&self) -> Option<&'a str> {
-        self.0.str("ovs_version")
-    }
-
-    /// The last `next_cfg` that ovs-vswitchd has applied.
-    pub fn cur_cfg(&self) -> Option<i64> {
-        self.0.integer("cur_cfg")
-    }
-
-    /// The configuration number that writers request.
-    pub fn next_cfg(&self) -> Option<i64> {
-        self.0.integer("next_cfg")
-    }
 }
 
 impl<'a> Bridge<'a> {
@@ -111,11 +87,6 @@ impl<'a> Bridge<'a> {
             .str("datapath_type")
             .filter(|name| !name.is_empty())
             .unwrap_or("system")
-    }
-
-    /// 16 hexadecimal digits, set by ovs-vswitchd.
-    pub fn datapath_id(&self) -> Option<&'a str> {
-        self.0.str("datapath_id")
     }
 
     /// `secure` or `standalone`, if set.
@@ -197,24 +168,9 @@ impl<'a> Interface<'a> {
         self.0.integer("mtu_request")
     }
 
-    /// `up` or `down`: the carrier.
-    pub fn link_state(&self) -> Option<&'a str> {
-        self.0.str("link_state")
-    }
-
-    /// `up` or `down`: IFF_UP.
-    pub fn admin_state(&self) -> Option<&'a str> {
-        self.0.str("admin_state")
-    }
-
     /// Limit for what the interface receives, that is what a pod sends, in kbit/s; 0 means none.
     pub fn ingress_policing_rate(&self) -> i64 {
         self.0.integer("ingress_policing_rate").unwrap_or_default()
-    }
-
-    /// The burst of that limit, in kbit.
-    pub fn ingress_policing_burst(&self) -> i64 {
-        self.0.integer("ingress_policing_burst").unwrap_or_default()
     }
 
     /// Options of the interface's type.
@@ -224,11 +180,6 @@ impl<'a> Interface<'a> {
 }
 
 impl<'a> Qos<'a> {
-    /// `linux-htb`, …
-    pub fn qos_type(&self) -> &'a str {
-        self.0.str("type").unwrap_or_default()
-    }
-
     /// The queues, by number.
     pub fn queues(&self) -> impl Iterator<Item = (i64, Uuid)> + use<'a> {
         let entry = |(number, queue): (&crate::value::Atom, &crate::value::Atom)| {

@@ -105,9 +105,9 @@ async fn a_port_is_made_whole_and_found_by_every_way() {
         assert_eq!(
             (
                 found.ingress_policing_rate(),
-                found.ingress_policing_burst()
+                found.row().integer("ingress_policing_burst")
             ),
-            (1000, 100)
+            (1000, Some(100))
         );
         assert_eq!(
             (found.ofport(), found.error(), found.mtu()),
@@ -139,8 +139,8 @@ async fn a_port_is_made_whole_and_found_by_every_way() {
         assert_eq!(found.other_config().str("priority-tags"), Some("true"));
         let qos = db.qos(found.qos().unwrap()).unwrap();
         assert_eq!(
-            (qos.qos_type(), qos.other_config().str("max-rate")),
-            ("linux-htb", Some("1000000"))
+            (qos.row().str("type"), qos.other_config().str("max-rate")),
+            (Some("linux-htb"), Some("1000000"))
         );
         let (number, queue) = qos.queues().next().unwrap();
         assert_eq!(

@@ -12,6 +12,8 @@ pub(super) use files::{microshift, ovn_k8s};
 pub use flags::command_line;
 pub(super) use flags::{Caller, OVNKUBE, add as add_flags, layers as flag_layers};
 
+use itertools::Itertools as _;
+
 use super::layers::{Given, Layer, Origin};
 use super::usual::NETWORK_PLUGIN_NAMES;
 
@@ -227,7 +229,7 @@ impl Meaning {
                 "expected {}, which is the only value that podwire supports, not {value:?}",
                 values.join(" or ")
             )),
-            ClusterSubnets => Ok(value.split(',').map(network).collect::<Vec<_>>().join(",")),
+            ClusterSubnets => Ok(value.split(',').map(network).join(",")),
             OvnOption(_) => Ok(decimal(value)),
             Plugin | Setting(_) | Node | CleanUp | Role(..) | Fixed(..) | NotOurs(_) => {
                 Ok(value.to_owned())

@@ -9,7 +9,9 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use podwire_daemon::file::if_there;
 use podwire_daemon::files::FileEvents;
+use podwire_daemon::output::some;
 
 use super::manifest;
 use super::pods::Pods;
@@ -52,11 +54,7 @@ fn report(directory: &Path, known: &Known, problems: &[String]) {
     if problems.is_empty() {
         return known.recovered();
     }
-    let mut text = problems[..problems.len().min(MOST_PROBLEMS)].join("; ");
-    if problems.len() > MOST_PROBLEMS {
-        text.push_str(&format!("; and {} more", problems.len() - MOST_PROBLEMS));
-    }
-    let problems = text;
+    let problems = some(problems, MOST_PROBLEMS, "; ", "; and ");
     tracing::warn!(directory = %directory.display(), problems, "not everything could be read");
     known.fails(problems);
 }
@@ -121,11 +119,7 @@ fn read_files(directory: &Path) -> io::Result<Found> {
 
 /// A file's text; None if it was removed since it was listed.
 fn read_file(path: &Path) -> Result<Option<String>, String> {
-    match read_text(path, LARGEST) {
-        Ok(text) => Ok(Some(text)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error.to_string()),
-    }
+    if_there(read_text(path, LARGEST)).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]

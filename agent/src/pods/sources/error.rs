@@ -1,7 +1,8 @@
 //! What was missing when an ADD stopped waiting for its pod's annotations.
 
-use std::fmt;
 use std::time::Duration;
+
+use podwire_daemon::output::part;
 
 use crate::duration;
 
@@ -29,7 +30,7 @@ pub enum SourceError {
         failing: Vec<(String, Duration, String)>,
     },
     /// The pod was deleted during its ADD.
-    #[error("pod {pod}{} was deleted from {place} while this ADD ran", Uid(.uid))]
+    #[error("pod {pod}{} was deleted from {place} while this ADD ran", part(" (uid ", .uid.as_ref(), ")"))]
     PodDeleted {
         /// The pod.
         pod: String,
@@ -196,18 +197,6 @@ impl Missing {
             Self::Pod { .. } => "pod",
             Self::Uid { .. } => "pod uid",
             Self::Annotation { .. } => "annotation",
-        }
-    }
-}
-
-/// ` (uid …)`, or nothing.
-struct Uid<'a>(&'a Option<String>);
-
-impl fmt::Display for Uid<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            Some(uid) => write!(f, " (uid {uid})"),
-            None => Ok(()),
         }
     }
 }

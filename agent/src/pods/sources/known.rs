@@ -34,6 +34,13 @@ impl PodName {
             name: pod.name.clone(),
         }
     }
+
+    /// Reads what [`PodName`] displays.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (namespace, name) = text.split_once('/')?;
+        let (namespace, name) = (namespace.to_owned(), name.to_owned());
+        Some(Self { namespace, name })
+    }
 }
 
 impl fmt::Display for PodName {

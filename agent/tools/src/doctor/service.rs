@@ -28,38 +28,38 @@ pub(in super::super) fn start_agent() -> String {
 
 /// The command that replaces a working agent, the one with this pid, by another.
 pub(in super::super) fn replace_agent(pid: u32) -> String {
-    let cgroup = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
-    if cgroup.contains("kubepods") {
-        format!("kill {pid}")
-    } else if sees_systemd() && has_unit("podwire") {
-        "systemctl restart podwire".to_owned()
-    } else {
-        format!("kill {pid}; podwire agent &")
-    }
+    replaced(pid, format!("kill {pid}"), "podwire agent &")
 }
 
 /// The command that replaces a hanging agent, the one with this pid.
 pub(super) fn restart_agent(pid: u32, socket: &Path) -> String {
-    let cgroup = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
-    if cgroup.contains("kubepods") {
+    // Its lock is released when the kernel has ended it.
+    let run_dir = socket.parent().unwrap_or(Path::new("/run/podwire"));
+    let again = format!("flock {} true; podwire agent &", run_dir.display());
+    replaced(pid, format!("kill -KILL {pid}"), &again)
+}
+
+/// How to end the agent with this pid by a command, and start another, unless somebody does.
+fn replaced(pid: u32, end: String, again: &str) -> String {
+    if is_pods(pid) {
         // kubelet restarts the container of its pod.
-        format!("kill -KILL {pid}")
+        end
     } else if sees_systemd() && has_unit("podwire") {
         "systemctl restart podwire".to_owned()
     } else {
-        // Its lock is released when the kernel has ended it.
-        let run_dir = socket.parent().unwrap_or(Path::new("/run/podwire"));
-        format!(
-            "kill -KILL {pid}; flock {} true; podwire agent &",
-            run_dir.display()
-        )
+        format!("{end}; {again}")
     }
+}
+
+/// Whether a process is in a pod.
+fn is_pods(pid: u32) -> bool {
+    let cgroup = std::fs::read_to_string(format!("/proc/{pid}/cgroup"));
+    cgroup.is_ok_and(|cgroup| cgroup.contains("kubepods"))
 }
 
 /// The command that shows the log of the agent with this pid.
 pub(super) fn agent_log(pid: u32) -> String {
-    let cgroup = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
-    match cgroup.contains("kubepods") {
+    match is_pods(pid) {
         true => "kubectl -n podwire-system logs daemonset/podwire".to_owned(),
         false => "journalctl -u podwire".to_owned(),
     }
@@ -76,9 +76,8 @@ pub(super) fn restart_node_role(pid: Option<u32>) -> Option<String> {
     if has_node_unit() {
         return Some("systemctl restart podwire-node".to_owned());
     }
-    let cgroup = std::fs::read_to_string(format!("/proc/{}/cgroup", pid?)).unwrap_or_default();
-    let is_in_pod = cgroup.contains("kubepods");
-    is_in_pod.then(|| format!("kill -KILL {}", pid.unwrap_or_default()))
+    let pid = pid.filter(|pid| is_pods(*pid))?;
+    Some(format!("kill -KILL {pid}"))
 }
 
 /// The command that shows the node role's log.

@@ -62,7 +62,7 @@ fn summary(page: &mut String, operations: &[Traced]) {
 fn legend(page: &mut String) {
     page.push_str("<p class=\"legend\">");
     for kind in Kind::ALL {
-        let _ = write!(page, "<i class=\"{}\"></i>{} ", class(kind), kind.name());
+        let _ = write!(page, "<i class=\"{}\"></i>{} ", class(kind), kind.word());
     }
     page.push_str("<i class=\"gap\"></i>in no step</p>\n");
 }

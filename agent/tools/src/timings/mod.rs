@@ -7,6 +7,7 @@ mod waterfall;
 use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueEnum};
 use podwire_cni::spec::Command;
+use podwire_daemon::words;
 use serde::{Deserialize, Serialize};
 
 use super::paint::width;
@@ -101,19 +102,18 @@ struct Step {
     failed: bool,
 }
 
-/// What a step is, for its colour.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    /// Waiting: for a turn, an annotation, the switch, OVN.
-    Wait,
-    Kernel,
-    Database,
-    Agent,
+words! {
+    /// What a step is, for its colour.
+    enum Kind {
+        /// Waiting: for a turn, an annotation, the switch, OVN.
+        Wait = "waiting",
+        Kernel = "kernel",
+        Database = "OVSDB",
+        Agent = "agent",
+    }
 }
 
 impl Kind {
-    const ALL: [Self; 4] = [Self::Wait, Self::Kernel, Self::Database, Self::Agent];
-
     fn of(step: &str) -> Self {
         match step.split(':').next().unwrap_or_default() {
             "queue" | "netlink queue" | "annotations" | "ovs-vswitchd" | "ovn-controller" => {
@@ -123,15 +123,6 @@ impl Kind {
             "make pair" | "link and rows" | "host links" | "pod" => Self::Kernel,
             end if end.starts_with("host end") || end.starts_with("pod ") => Self::Kernel,
             _ => Self::Agent,
-        }
-    }
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Wait => "waiting",
-            Self::Kernel => "kernel",
-            Self::Database => "OVSDB",
-            Self::Agent => "agent",
         }
     }
 }

@@ -6,6 +6,7 @@ use std::path::Component;
 use std::time::Duration;
 
 use flate2::read::GzDecoder;
+use itertools::Itertools as _;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::LogParams;
@@ -160,11 +161,11 @@ fn put(files: &mut Files, directory: &str, archive: &[u8]) -> Result<(), String>
         let mut entry = entry.map_err(failed)?;
         let path = entry.path().map_err(failed)?;
         // A node's answer chooses no place outside of its own directory.
-        let plain = path.components().skip(1).filter_map(|part| match part {
+        let mut plain = path.components().skip(1).filter_map(|part| match part {
             Component::Normal(name) => name.to_str(),
             _ => None,
         });
-        let file = plain.collect::<Vec<_>>().join("/");
+        let file = plain.join("/");
         let mut text = Vec::new();
         entry.read_to_end(&mut text).map_err(failed)?;
         let text = String::from_utf8_lossy(&text).into_owned();

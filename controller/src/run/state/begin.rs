@@ -130,9 +130,10 @@ impl State {
         );
         names.sort();
         names.dedup();
+        let Space { subnets, addresses } = &mut self.spaces.default;
         for (_, name) in &names {
             let own = rows.get(*name).into_iter().flatten().copied();
-            self.spaces.default.subnets.hold(name, own);
+            subnets.hold(name, own);
         }
         let around = |subnets: &Subnets, recorded: &RecordedAddresses| -> Vec<IpNet> {
             recorded
@@ -143,38 +144,29 @@ impl State {
         };
         for (_, pod) in &pods {
             if let Some(recorded) = reported(pod) {
-                let own = around(&self.spaces.default.subnets, &recorded);
-                self.spaces.default.subnets.hold(&pod.node, own);
+                let own = around(subnets, &recorded);
+                subnets.hold(&pod.node, own);
             }
         }
         for (_, name) in &names {
             if let Some(node) = self.cluster.nodes.get(*name) {
                 // A conflict is found again, and reported, when the node is processed.
                 match self.rules.use_pod_cidrs {
-                    false => drop(
-                        self.spaces
-                            .default
-                            .subnets
-                            .keep(name, &subnets_before(node)),
-                    ),
+                    false => drop(subnets.keep(name, &subnets_before(node))),
                     true => {
-                        let own = self.spaces.default.subnets.pod_cidrs(name, &node.pod_cidrs);
-                        self.spaces
-                            .default
-                            .subnets
-                            .hold(name, own.unwrap_or_default());
+                        let own = subnets.pod_cidrs(name, &node.pod_cidrs);
+                        subnets.hold(name, own.unwrap_or_default());
                     }
                 }
             }
         }
         for (_, pod) in &pods {
             if let Some(recorded) = &pod.networks {
-                let own = around(&self.spaces.default.subnets, recorded);
-                self.spaces.default.subnets.hold(&pod.node, own);
+                let own = around(subnets, recorded);
+                subnets.hold(&pod.node, own);
             }
         }
         for (_, name) in names {
-            let Space { subnets, addresses } = &mut self.spaces.default;
             addresses.set_node(name, subnets.of(name));
         }
     }

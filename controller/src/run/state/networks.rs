@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ipnet::IpNet;
 use podwire_cluster::address::overlap;
+use podwire_daemon::output::some;
 use podwire_ovs::nb::Table;
 use podwire_ovs::replica::Db;
 use tokio::time::Instant;
@@ -315,10 +316,7 @@ impl State {
                 let is_its =
                     is_its.is_some_and(|it| matches!(&it.network, Ok((of, _)) if *of == network));
                 let former = written(pod, &selection.entry).filter(|_| is_its);
-                let attachment = Attachment {
-                    pod: id.clone(),
-                    entry: selection.entry.clone(),
-                };
+                let attachment = Attachment::of(id, &selection.entry);
                 let whose = (pod.uid.clone(), pod.node.clone());
                 claims.extend(former.map(|it| (attachment, whose, it)));
             }
@@ -552,13 +550,7 @@ fn in_use(fields: &[&str], holders: &[ObjectName]) -> String {
 
 /// Pods, for a message.
 pub(super) fn named(pods: &[ObjectName]) -> String {
-    let named = pods.iter().take(NAMED);
-    let named: Vec<_> = named
-        .map(|(namespace, name)| format!("{namespace}/{name}"))
-        .collect();
-    let more = match pods.len().saturating_sub(NAMED) {
-        0 => String::new(),
-        more => format!(" and {more} more"),
-    };
-    named.join(", ") + &more
+    let pods = pods.iter();
+    let pods: Vec<_> = pods.map(|(of, name)| format!("{of}/{name}")).collect();
+    some(&pods, NAMED, ", ", " and ")
 }

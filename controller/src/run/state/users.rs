@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use podwire_apiserver::object::Object as _;
 use podwire_cluster::api;
+use podwire_daemon::output::some;
 use serde_json::{Value, json};
 
 use super::State;
@@ -400,9 +401,5 @@ fn is_former(stored: &Stored, key: &Key, uid: &str) -> bool {
 
 /// Of many namespaces some, for a message of limited length.
 fn listed(namespaces: &[Name]) -> String {
-    let named = namespaces[..namespaces.len().min(NAMED)].join(", ");
-    match namespaces.len().saturating_sub(NAMED) {
-        0 => named,
-        more => format!("{named} and {more} more"),
-    }
+    some(namespaces, NAMED, ", ", " and ")
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use itertools::Itertools as _;
 use podwire_cluster::claims::{self, Refused};
 use podwire_cluster::networks::{self, OtherNetworks};
 use podwire_ovs::nb::Table;
@@ -222,38 +223,28 @@ impl State {
         node: &Node,
         effects: &mut Effects,
     ) -> Result<(), Problem> {
-        let recorded = self.spaces.default.subnets.of(name).to_vec();
+        let subnets = &mut self.spaces.default.subnets;
+        let recorded = subnets.of(name).to_vec();
         let conflict = |error: SubnetError| Some(("SubnetConflict", error.to_string()));
         let no_subnet = |error: SubnetError| Problem::blocked("NoSubnet", error.to_string());
         if !self.rules.use_pod_cidrs {
-            match self
-                .spaces
-                .default
-                .subnets
-                .keep(name, &subnets_before(node))
-            {
+            match subnets.keep(name, &subnets_before(node)) {
                 Err(error @ SubnetError::Outside { .. }) => return Err(no_subnet(error)),
                 Err(error) => effects.warning = conflict(error),
                 Ok(()) => {}
             }
-            return self
-                .spaces
-                .default
-                .subnets
-                .complete(name)
-                .map_err(no_subnet);
+            return subnets.complete(name).map_err(no_subnet);
         }
-        match self.spaces.default.subnets.pod_cidrs(name, &node.pod_cidrs) {
+        match subnets.pod_cidrs(name, &node.pod_cidrs) {
             Ok(wanted) if wanted == recorded => {}
-            Ok(wanted) if recorded.is_empty() => self.spaces.default.subnets.hold(name, wanted),
+            Ok(wanted) if recorded.is_empty() => subnets.hold(name, wanted),
             Ok(wanted) if self.is_unused(name) => {
                 self.spaces.default.subnets.release(name);
                 self.spaces.default.subnets.hold(name, wanted);
                 self.unblock();
             }
             Ok(_) => {
-                let texts: Vec<_> = recorded.iter().map(ToString::to_string).collect();
-                effects.warning = conflict(SubnetError::InUse(texts.join(", ")));
+                effects.warning = conflict(SubnetError::InUse(recorded.iter().join(", ")));
             }
             Err(error) if recorded.is_empty() => return Err(no_subnet(error)),
             Err(error) => effects.warning = conflict(error),

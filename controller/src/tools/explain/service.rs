@@ -3,6 +3,7 @@
 use std::fmt;
 use std::net::IpAddr;
 
+use itertools::Itertools as _;
 use podwire_daemon::output::Format;
 use serde::Serialize;
 
@@ -147,9 +148,8 @@ impl fmt::Display for Explanation {
             ("external", &self.external_ips),
             ("balancer", &self.balancer_ips),
         ] {
-            let ips: Vec<_> = ips.iter().map(ToString::to_string).collect();
             if !ips.is_empty() {
-                line(name, &ips.join(", "))?;
+                line(name, &ips.iter().join(", "))?;
             }
         }
         for port in &self.ports {

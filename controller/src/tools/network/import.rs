@@ -8,6 +8,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use ipnet::{IpNet, Ipv4Subnets, Ipv6Subnets};
+use itertools::Itertools as _;
 use podwire_apiserver::brief;
 use podwire_daemon::output::yaml;
 use serde_json::{Map, Value};
@@ -124,8 +125,7 @@ impl Read {
             config["subnets"] = self.subnets.join(",").into();
         }
         if !self.excluded.is_empty() {
-            let texts: Vec<String> = self.excluded.iter().map(ToString::to_string).collect();
-            config["excludeSubnets"] = texts.join(",").into();
+            config["excludeSubnets"] = self.excluded.iter().join(",").into();
         }
         if let Some(vlan) = &self.vlan {
             let number: Result<u32, _> = vlan.parse();

@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use itertools::Itertools as _;
 use podwire_daemon::output::Format;
 use podwire_ovs::client::Client as Ovsdb;
 use podwire_ovs::nb::{EPOCH, KEY, Table};
@@ -183,10 +184,9 @@ fn ports(db: &Db, network: &Network, shape: &Shape) -> Vec<String> {
         .map(|row| {
             let name = row.str("name").unwrap_or_default();
             let addresses = row.column("addresses").into_iter().flat_map(Column::atoms);
-            let addresses: Vec<&str> = addresses.filter_map(Atom::as_str).collect();
-            match addresses.is_empty() {
-                true => name.to_owned(),
-                false => format!("{name} ({})", addresses.join(", ")),
+            match &*addresses.filter_map(Atom::as_str).join(", ") {
+                "" => name.to_owned(),
+                addresses => format!("{name} ({addresses})"),
             }
         })
         .collect();

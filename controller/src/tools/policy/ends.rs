@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use ipnet::IpNet;
+use itertools::Itertools as _;
 
 use crate::cluster::policy::{Direction, Peer, Policy, Rule, pieces};
 use crate::cluster::tiered::Content;
@@ -96,8 +97,8 @@ pub(super) fn groups<'a>(
             .collect();
         let addresses = addresses_of(pod);
         let nets: Vec<_> = addresses.iter().map(|it| terms.around(*it)).collect();
-        let detail = labels.iter().map(|(key, value)| format!("{key}={value}"));
-        let detail = detail.collect::<Vec<_>>().join(",");
+        let mut detail = labels.iter().map(|(key, value)| format!("{key}={value}"));
+        let detail = detail.join(",");
         let group = by_looks.entry((&id.0, labels, ports, nets));
         let group = group.or_insert_with(|| Group {
             pod: Some(candidate(id, pod, &cluster.namespaces)),

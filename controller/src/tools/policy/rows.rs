@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use itertools::Itertools as _;
 use podwire_ovs::nb::Table;
-use podwire_ovs::value::Value;
 use serde::Serialize;
 
 use crate::cluster::Name;
@@ -163,10 +163,6 @@ fn content(row: &Row, set: Option<&PeerSet>) -> String {
 
 /// A column as text.
 fn text(row: &Row, column: &str) -> String {
-    row.value(column).map_or_else(String::new, shown)
-}
-
-fn shown(value: &Value) -> String {
-    let atoms: Vec<String> = value.atoms().map(ToString::to_string).collect();
-    atoms.join(", ")
+    let value = row.value(column);
+    value.map_or_else(String::new, |it| it.atoms().join(", "))
 }

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use itertools::Itertools as _;
+
 use super::rows::{MembersState, RowState};
 use super::{Answer, PeerAnswer, Pods, PortAnswer, RuleAnswer};
 use crate::diff::IN_SYNC;
@@ -23,8 +25,7 @@ impl fmt::Display for Answer {
             line("selects", &format!("{} ({})", self.selects, self.selector))?;
         }
         if !self.isolates.is_empty() {
-            let isolates: Vec<String> = self.isolates.iter().map(ToString::to_string).collect();
-            line("isolates", &isolates.join(", "))?;
+            line("isolates", &self.isolates.iter().join(", "))?;
         }
         for rule in &self.rules {
             let heading = format!("{} {}", rule.direction, rule.number).to_lowercase();

@@ -56,10 +56,7 @@ impl State {
         let asked = pod.selections.all.iter().map(|it| (it, None));
         let primary_first = primary.map(|(it, network)| (it, Some(network)));
         for (selection, of_primary) in primary_first.into_iter().chain(asked) {
-            let attachment = Attachment {
-                pod: id.clone(),
-                entry: selection.entry.clone(),
-            };
+            let attachment = Attachment::of(id, &selection.entry);
             let network = of_primary
                 .cloned()
                 .or_else(|| self.network_of(&attachment, selection, &mut problems));
@@ -137,10 +134,7 @@ impl State {
             return;
         };
         for (entry, network) in held {
-            let attachment = Attachment {
-                pod: id.clone(),
-                entry: entry.clone(),
-            };
+            let attachment = Attachment::of(id, &entry);
             let keeps = pod.is_some_and(|pod| {
                 let mut asked = pod.selections.all.iter();
                 let is_asked = asked.any(|it| it.entry == entry);
@@ -262,10 +256,7 @@ pub(in crate::run::state) fn definition_of(entry: &str) -> ObjectName {
 pub(super) fn attachment_of(pod: &ObjectName, row: &Found<'_>) -> Option<(Attachment, Network)> {
     let ids = row.map("external_ids");
     let (entry, network) = (ids.str(rows::ATTACHMENT)?, ids.str(rows::NETWORK)?);
-    let attachment = Attachment {
-        pod: pod.clone(),
-        entry: entry.into(),
-    };
+    let attachment = Attachment::of(pod, &entry.into());
     Some((attachment, Network::named(network)))
 }
 

@@ -35,10 +35,7 @@ impl State {
         };
         // Another pod of its name may have had it.
         let has = |entry: &Name, network: &Network| {
-            let attachment = Attachment {
-                pod: id.clone(),
-                entry: entry.clone(),
-            };
+            let attachment = Attachment::of(id, entry);
             let space = self.spaces.others.get(network);
             let part = self.part(network, &pod.node);
             space.is_some_and(|it| it.addresses.has(&attachment, (&pod.uid, part)))
@@ -205,10 +202,7 @@ impl State {
             let Some(((entry, _), own)) = entry.zip(own) else {
                 continue;
             };
-            let attachment = Attachment {
-                pod: pod.clone(),
-                entry: entry.clone(),
-            };
+            let attachment = Attachment::of(pod, entry);
             let there = space.addresses.of(&attachment);
             for address in there.into_iter().flat_map(|it| &it.addresses) {
                 let same = |it: &&ipnet::IpNet| it.addr().is_ipv4() == address.addr().is_ipv4();
