@@ -181,9 +181,15 @@ test-reproducible: root test-packages build ## packages and images built twice, 
 
 # What people run who upgrade: a release's tag, once there is one.
 UPGRADE_FROM ?= 199c2b2c
+# Releases of Debian whose OVN and Open vSwitch take the place of this machine's.
+UPGRADE_OVN ?= trixie sid
 .PHONY: test-upgrade
-test-upgrade: root test-packages build ## every part replaced by these programs, from those of an earlier revision (UPGRADE_FROM=), under traffic: nothing may be lost (one minute after the builds)
-	@CARGO=$(CARGO) .ci/test-upgrade $(UPGRADE_FROM) target/upgrade
+test-upgrade: root test-packages build ## every part replaced by these programs, from those of an earlier revision (UPGRADE_FROM=), then OVN by later ones (UPGRADE_OVN=), under traffic: nothing may be lost (three minutes after the builds)
+	@.ci/packages debootstrap
+	for release in $(UPGRADE_OVN); do
+		.ci/tree "$$release" target/versions/upgrade-"$$release" openvswitch-switch $(OVN_PACKAGES)
+	done
+	CARGO=$(CARGO) .ci/test-upgrade "$(UPGRADE_FROM)" target/upgrade $(UPGRADE_OVN:%=target/versions/upgrade-%)
 
 # One tree of about a gigabyte for each release, kept in target/versions. Its packages are those of `make test`, without compilers.
 VERSIONS ?= trixie sid

@@ -16,6 +16,7 @@ mod tracer;
 mod wired;
 
 use std::ops::Deref;
+use std::path::Path;
 use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 
@@ -121,17 +122,29 @@ impl Central {
     fn start_with(flags: &str) -> Central {
         let machine = TestNode::new();
         make_run_dir(&machine);
-        let mut command = Command::new("ovsdb-server");
-        for (name, socket) in [("nb", NORTHBOUND), ("sb", SOUTHBOUND)] {
-            let database = create_database(&machine, name);
-            command.args([database, format!("--remote=punix:{socket}")]);
+        for name in ["nb", "sb"] {
+            create_database(&machine, name);
         }
-        command.args(["--remote=ptcp:6642:[::]", "--pidfile", "--no-chdir"]);
-        command.args(flags.words()).env("OVS_RUNDIR", RUN_DIR);
-        let databases = machine
-            .start_daemon(&command, "ovsdb-server", RUN_DIR)
-            .or_fail();
+        let databases = serve_databases(&machine, flags);
         Central::with_databases(machine, vec![databases])
+    }
+
+    /// Has the `ovsdb-server` that is found now serve the databases.
+    #[track_caller]
+    pub fn restart_databases(&self) {
+        let mut databases = lock(&self.databases);
+        databases.clear();
+        databases.push(serve_databases(&self.machine, ""));
+    }
+
+    /// Converts the databases while they are served, as members do that have a newer schema.
+    #[track_caller]
+    pub fn convert_databases(&self, schemas: &Path) {
+        for (name, socket) in [("nb", NORTHBOUND), ("sb", SOUTHBOUND)] {
+            let schema = schemas.join(format!("ovn-{name}.ovsschema"));
+            let convert = format!("convert unix:{socket} {}", schema.display());
+            self.machine.run("ovsdb-client", convert);
+        }
     }
 
     /// A machine whose databases are served, and empty.
@@ -555,10 +568,26 @@ impl Deref for OvnNode {
     }
 }
 
+#[track_caller]
+fn serve_databases(machine: &TestNode, flags: &str) -> Daemon {
+    let mut command = Command::new("ovsdb-server");
+    for (name, socket) in [("nb", NORTHBOUND), ("sb", SOUTHBOUND)] {
+        command.args([file_of(name), format!("--remote=punix:{socket}")]);
+    }
+    command.args(["--remote=ptcp:6642:[::]", "--pidfile", "--no-chdir"]);
+    command.args(flags.words()).env("OVS_RUNDIR", RUN_DIR);
+    let started = machine.start_daemon(&command, "ovsdb-server", RUN_DIR);
+    started.or_fail()
+}
+
+fn file_of(name: &str) -> String {
+    format!("{RUN_DIR}/ovn{name}_db.db")
+}
+
 /// Makes an empty database of OVN's, `nb` or `sb`, and returns its file.
 #[track_caller]
 fn create_database(machine: &TestNode, name: &str) -> String {
-    let database = format!("{RUN_DIR}/ovn{name}_db.db");
+    let database = file_of(name);
     let schema = format!("/usr/share/ovn/ovn-{name}.ovsschema");
     machine.run("ovsdb-tool", format!("create {database} {schema}"));
     database

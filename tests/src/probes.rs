@@ -168,15 +168,17 @@ pub fn all_answered(all: &[Probes]) -> Result<u64, Failure> {
 }
 
 /// Waits until 50 of each were answered and none was lost meanwhile, and forgets what was lost
-/// before: the first ones of a path wait for neighbours and flows, also those of other paths.
+/// before: the first ones of a path wait for neighbours and flows, also those of other paths. Gives
+/// how many were lost.
 ///
 /// # Errors
 /// They are lost again and again.
-pub fn settle(all: &[Probes]) -> Result<(), Failure> {
-    let mut last = Ok(0);
+pub fn settle(all: &[Probes]) -> Result<usize, Failure> {
+    let (mut last, mut count) = (Ok(0), 0);
     for _ in 0..10 {
         for probes in all {
             let mut lost = probes.lost.lock().unwrap_or_else(PoisonError::into_inner);
+            count += lost.len();
             lost.clear();
         }
         last = all_answered(all);
@@ -184,7 +186,7 @@ pub fn settle(all: &[Probes]) -> Result<(), Failure> {
             break;
         }
     }
-    last.map(drop)
+    last.map(|_| count)
 }
 
 /// Sends datagrams, from this port and the next ones, until one is answered: the first wait for
