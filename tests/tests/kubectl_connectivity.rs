@@ -304,7 +304,8 @@ fn whenever_it_is_interrupted_nothing_is_left() {
     let is_namespace = |it: &Request| it.method == "POST" && it.path.ends_with("/namespaces");
     let is_watch = |it: &Request| it.is_watch() && it.path.ends_with("/pods");
     // What is withheld, and what has been asked for when the signal comes.
-    let moments: [(&str, Option<&'static str>, &dyn Fn(&Request) -> bool); 5] = [
+    type Moment<'a> = (&'a str, Option<&'static str>, &'a dyn Fn(&Request) -> bool);
+    let moments: [Moment; 5] = [
         ("nodes", Some("nodes"), &|it| it.path.ends_with("/nodes")),
         ("namespace", Some("pods"), &is_namespace),
         ("service", Some("services"), &|it| {

@@ -117,7 +117,7 @@ impl Add<'_> {
             found.domain = lease.domain;
         }
         if families.contains(&Family::V6) {
-            let servers = self.from_routers(&network, &place, port, undo).await?;
+            let servers = self.ask_routers(&network, &place, port, undo).await?;
             for server in servers.iter().map(ToString::to_string) {
                 // Router and server may name the same one.
                 if !found.nameservers.contains(&server) {
@@ -133,7 +133,7 @@ impl Add<'_> {
 
     /// Takes IPv6 addresses as the network's routers say: of their prefixes, by DHCPv6, or both.
     /// Returns name servers.
-    async fn from_routers(
+    async fn ask_routers(
         &self,
         network: &str,
         place: &Place,
