@@ -134,7 +134,7 @@ impl View {
     fn pending(&mut self) -> Step {
         self.state.compare_claims(&self.ovsdb);
         let mut keys = self.state.take_dirty();
-        self.state.step(&self.ovsdb, &mut keys, usize::MAX)
+        self.state.step(&self.ovsdb, &mut keys, None)
     }
 }
 

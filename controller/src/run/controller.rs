@@ -197,7 +197,7 @@ impl Controller {
                 self.state.failed(keys, Instant::now() + RETRY);
                 break;
             }
-            let mut step = self.state.step(&self.ovsdb, &mut keys, self.most);
+            let mut step = self.state.step(&self.ovsdb, &mut keys, Some(self.most));
             self.progress.keys += step.keys.len() as u64;
             if let Err(error) = self.remove_chassis(&step.chassis).await {
                 warn!(%error, "the chassis of deleted nodes can't be removed from the southbound \

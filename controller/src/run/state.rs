@@ -231,15 +231,24 @@ impl State {
         self.dirty.append(&mut keys);
     }
 
-    /// Compares keys, until there are enough operations for a transaction, or some time has passed.
-    pub(crate) fn step(&mut self, ovsdb: &Ovsdb, keys: &mut BTreeSet<Key>, most: usize) -> Step {
+    /// Compares keys, until there are enough operations for a transaction, or some time has passed;
+    /// without a maximum, all of them.
+    pub(crate) fn step(
+        &mut self,
+        ovsdb: &Ovsdb,
+        keys: &mut BTreeSet<Key>,
+        most: Option<usize>,
+    ) -> Step {
         let mut step = Step::default();
         ovsdb.read(|db| {
             let mut plan = Plan::new(db, self.rules.adopt);
             let began = Instant::now();
-            while plan.len() < most
-                && plan.added() < ADDED
-                && began.elapsed() < STEP
+            let has_room = |plan: &Plan| {
+                most.is_none_or(|most| {
+                    plan.len() < most && plan.added() < ADDED && began.elapsed() < STEP
+                })
+            };
+            while has_room(&plan)
                 && let Some(key) = self.next_key(keys)
             {
                 if self.unreadable.contains(&key) {

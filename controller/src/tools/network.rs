@@ -493,7 +493,7 @@ fn may_be(
     let learned = (Definition::of(object), Stored::of(object));
     view.state.learn_definition(id.clone(), Some(learned));
     let mut keys = [shared(network)].into();
-    drop(view.state.step(&view.ovsdb, &mut keys, usize::MAX));
+    drop(view.state.step(&view.ovsdb, &mut keys, None));
     match view.state.refusal(id) {
         Some(problem) => Err(ToolError::Refused(format!("{}: {problem}", shown(id)))),
         None => Ok(()),

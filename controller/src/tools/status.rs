@@ -97,7 +97,7 @@ pub async fn status(
         .filter(|_| has_leader);
     let report = report.and_then(|text| serde_json::from_str(text).ok());
     let step = view.pending();
-    let problems = step.writes.iter().filter_map(|(key, write)| match write {
+    let warnings = step.writes.iter().filter_map(|(key, write)| match write {
         Write::Warning {
             reason, message, ..
         } => Some(Problem {
@@ -107,6 +107,9 @@ pub async fn status(
         }),
         _ => None,
     });
+    let mut problems: Vec<_> = warnings.collect();
+    // An Event that repeats one is nothing that is pending.
+    let writes = step.writes.len() - problems.len();
     // What ends soon is one before nothing works any more.
     let keys = config.tls();
     let ending = keys
@@ -120,7 +123,7 @@ pub async fn status(
                 message,
             })
         });
-    let problems: Vec<_> = problems.chain(ending).collect();
+    problems.extend(ending);
     let cluster = &view.state.cluster;
     let size = Size {
         pods: cluster.pods.len(),
@@ -149,7 +152,7 @@ pub async fn status(
         round,
         pending: Pending {
             operations: step.transaction.len(),
-            writes: step.writes.len(),
+            writes,
         },
         problems,
     };

@@ -263,6 +263,42 @@ row        Load_Balancer ";
     controller.stop().await.unwrap();
 }
 
+#[test]
+fn a_dry_run_is_of_everything_however_long_it_takes() {
+    let (central, server) = (Central::start(), ApiServer::start());
+    for on in 0..12 {
+        let name = format!("node-{on}");
+        server.apply(node(&name, &format!("192.0.2.{}", on + 1)));
+        for n in 0..200 {
+            let (pod_name, uid) = (format!("web-{on}-{n}"), format!("uid-{on}-{n}"));
+            server.apply(pod(&name, "default", &pod_name, &uid, json!({})));
+        }
+    }
+    let (_, planned) = ask(&central, &server, &["--dry-run"]);
+    let ports = planned.matches(r#""op":"insert","table":"Logical_Switch_Port""#);
+    let of_pods = planned.matches(": annotation k8s.ovn.org/pod-networks ");
+    assert_eq!(of_pods.count(), 2400);
+    assert!(ports.count() >= 2400);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_event_that_was_sent_is_a_problem_and_nothing_that_is_pending() {
+    let (central, server) = (Central::start(), ApiServer::start());
+    let mut far = node("node-a", "192.0.2.1");
+    far["metadata"]["annotations"]["k8s.ovn.org/node-subnets"] =
+        json!({ "default": ["192.168.0.0/24"] }).to_string().into();
+    server.apply(far);
+    let mut controller = Running::start(&central, &server, &[]);
+    controller.idle().await;
+    let (is_well, status) = ask(&central, &server, &["status"]);
+    assert!(
+        !is_well && status.contains("problem   node/node-a: "),
+        "{status}"
+    );
+    assert!(status.contains("pending   nothing"), "{status}");
+    controller.stop().await.unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_metrics_say_what_was_done() {
     let (central, server) = (Central::start(), ApiServer::start());

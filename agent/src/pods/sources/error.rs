@@ -30,7 +30,10 @@ pub enum SourceError {
         failing: Vec<(String, Duration, String)>,
     },
     /// The pod was deleted during its ADD.
-    #[error("pod {pod}{} was deleted from {place} while this ADD ran", part(" (uid ", .uid.as_ref(), ")"))]
+    #[error(
+        "pod {pod}{} was deleted from {place} while this ADD ran",
+        part(" (uid ", .uid.as_ref(), ")")
+    )]
     PodDeleted {
         /// The pod.
         pod: String,
