@@ -162,15 +162,8 @@ pub fn node(
     ));
     let mut rows = vec![
         switch,
-        Row::new(Table::LogicalRouterPort, &to_switch)
-            .set("mac", mac(nth(*first, 1).addr()).to_string())
-            .set("networks", Value::set(router(1).map(|it| it.to_string())))
-            .under(Table::LogicalRouter, ROUTER, "ports"),
-        Row::new(Table::LogicalSwitchPort, names::switch_port(name))
-            .set("type", "router")
-            .set("addresses", "router")
-            .set("options", Value::map([("router-port", &*to_switch)]))
-            .under(Table::LogicalSwitch, name, "ports"),
+        router_port(ROUTER, &to_switch, mac(nth(*first, 1).addr()), router(1)),
+        to_router(name, names::switch_port(name), &to_switch),
         Row::new(Table::LogicalSwitchPort, names::management_port(name))
             .set("type", "")
             .set(
@@ -187,12 +180,8 @@ pub fn node(
             .under(Table::LogicalSwitch, DOORS, "ports"),
     ];
     // It keeps the datapaths of other nodes out of this node's ovn-controller.
-    rows.extend(node.chassis.iter().map(|chassis| {
-        Row::new(Table::GatewayChassis, format!("{to_switch}-{chassis}"))
-            .set("chassis_name", chassis)
-            .set("priority", 1)
-            .under(Table::LogicalRouterPort, &to_switch, "gateway_chassis")
-    }));
+    let chassis = node.chassis.iter();
+    rows.extend(chassis.map(|chassis| gateway_chassis(&to_switch, chassis)));
     rows.extend(subnets.iter().zip(&management).map(|(subnet, host)| {
         let by_gateway = gateway
             .filter(|way| way.gateway.way(subnet.addr().is_ipv4()).is_some())
@@ -220,12 +209,7 @@ pub fn node(
     rows.extend(own.iter().filter_map(of_family).map(|(address, next_hop)| {
         let family = if address.is_ipv4() { "ip4" } else { "ip6" };
         let matching = format!(r#"inport == "{to_switch}" && {family}.dst == {address}"#);
-        Row::new(Table::RouterPolicy, "")
-            .set("priority", 1004)
-            .set("match", matching)
-            .set("action", "reroute")
-            .set("nexthops", next_hop.to_string())
-            .under(Table::LogicalRouter, ROUTER, "policies")
+        policy_of(ROUTER, 1004, matching, "reroute", next_hop.to_string())
     }));
     rows.extend(gateway.into_iter().flat_map(|way| {
         let hosts = subnets.iter().zip(&management);
@@ -250,6 +234,53 @@ pub fn pod(id: &ObjectName, pod: &Pod, assigned: &Assigned) -> Vec<Row> {
         .under(Table::LogicalSwitch, &pod.node, "ports");
     port.external_ids = vec![("namespace", id.0.to_string()), ("pod", "true".to_owned())];
     vec![port]
+}
+
+/// A router's port with these addresses.
+fn router_port(
+    router: &str,
+    name: &str,
+    mac: impl ToString,
+    addresses: impl IntoIterator<Item = IpNet>,
+) -> Row {
+    let networks = addresses.into_iter().map(|it| it.to_string());
+    Row::new(Table::LogicalRouterPort, name)
+        .set("mac", mac.to_string())
+        .set("networks", Value::set(networks))
+        .under(Table::LogicalRouter, router, "ports")
+}
+
+/// A switch's port that leads to a router's.
+fn to_router(switch: &str, name: impl Into<String>, port: &str) -> Row {
+    Row::new(Table::LogicalSwitchPort, name)
+        .set("type", "router")
+        .set("addresses", "router")
+        .set("options", Value::map([("router-port", port)]))
+        .under(Table::LogicalSwitch, switch, "ports")
+}
+
+/// Binds a router's port to a chassis.
+fn gateway_chassis(port: &str, chassis: &str) -> Row {
+    Row::new(Table::GatewayChassis, format!("{port}-{chassis}"))
+        .set("chassis_name", chassis)
+        .set("priority", 1)
+        .under(Table::LogicalRouterPort, port, "gateway_chassis")
+}
+
+/// A router's policy; one that reroutes has a next hop.
+fn policy_of(
+    router: &str,
+    priority: i64,
+    matching: impl Into<Value>,
+    action: &str,
+    hop: impl Into<Value>,
+) -> Row {
+    Row::new(Table::RouterPolicy, "")
+        .set("priority", priority)
+        .set("match", matching)
+        .set("action", action)
+        .set("nexthops", hop)
+        .under(Table::LogicalRouter, router, "policies")
 }
 
 fn switch_config(subnets: &[IpNet], connections: u32) -> Vec<(&'static str, String)> {

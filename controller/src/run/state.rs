@@ -438,6 +438,11 @@ impl State {
     }
 }
 
+/// Whose row it is.
+fn owner_of(row: &Found<'_>) -> Option<Key> {
+    Key::parse(&key_of(row)?)
+}
+
 fn key_of(row: &Found<'_>) -> Option<Name> {
     match row.map("external_ids").get(KEY)? {
         Atom::String(key) => Some(key.clone()),

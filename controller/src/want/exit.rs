@@ -6,9 +6,9 @@
 use podwire_ovs::nb::Table;
 use podwire_ovs::value::Value;
 
-use super::gateway::{FIRST, all_zero, networks, to_router};
-use super::network::router;
-use super::{Column, Row, network};
+use super::gateway::{FIRST, all_zero};
+use super::network::{marked, router};
+use super::{Column, Row, gateway_chassis, policy_of, router_port, to_router};
 use crate::cluster::network::Shape;
 use crate::ipam::{Assigned, join_addresses, mac, nth};
 use crate::key::Network;
@@ -24,19 +24,20 @@ const NOWHERE: i64 = 100;
 const NOBODY: u16 = u16::MAX;
 
 /// What the router of a network has on all nodes: nothing leaves that no node leads out.
-pub fn shared(of: &Network, shape: &Shape) -> Vec<Row> {
+pub(super) fn shared(of: &Network, shape: &Shape) -> Vec<Row> {
     let router = router(of);
     let own = join_addresses(FIRST, &shape.subnets);
     let Some(first) = own.first() else {
         return Vec::new();
     };
     // A port to nowhere, for routes need a next hop that is somebody's neighbour.
-    let mut rows = vec![
-        Row::new(Table::LogicalRouterPort, format!("rtoj-{router}"))
-            .set("mac", mac(first.addr()).to_string())
-            .set("networks", networks(&own))
-            .under(Table::LogicalRouter, &router, "ports"),
-    ];
+    let port = format!("rtoj-{router}");
+    let mut rows = vec![router_port(
+        &router,
+        &port,
+        mac(first.addr()),
+        own.iter().copied(),
+    )];
     for subnet in &shape.subnets {
         let ip = if subnet.addr().is_ipv4() {
             "ip4"
@@ -52,30 +53,9 @@ pub fn shared(of: &Network, shape: &Shape) -> Vec<Row> {
             );
         }
         let inside = format!("{ip}.dst == {subnet}");
-        rows.push(policy(&router, INSIDE, inside, "allow", Value::empty()));
-        rows.push(policy(
-            &router,
-            NOWHERE,
-            ip.to_owned(),
-            "drop",
-            Value::empty(),
-        ));
-    }
-    marked(rows, of, shape)
-}
-
-fn policy(router: &str, priority: i64, matching: String, action: &str, hop: Value) -> Row {
-    Row::new(Table::RouterPolicy, "")
-        .set("priority", priority)
-        .set("match", matching)
-        .set("action", action)
-        .set("nexthops", hop)
-        .under(Table::LogicalRouter, router, "policies")
-}
-
-fn marked(mut rows: Vec<Row>, of: &Network, shape: &Shape) -> Vec<Row> {
-    for row in &mut rows {
-        row.external_ids = network::ids(of, shape);
+        let none = Value::empty;
+        rows.push(policy_of(&router, INSIDE, inside, "allow", none()));
+        rows.push(policy_of(&router, NOWHERE, ip, "drop", none()));
     }
     rows
 }
@@ -99,15 +79,14 @@ pub fn gateway(
     let router = router(of);
     let outer = outer_port(of, node);
     let mut rows = vec![
-        Row::new(Table::LogicalRouterPort, &outer)
-            .set("mac", assigned.mac.to_string())
-            .set("networks", networks(&assigned.addresses))
-            .under(Table::LogicalRouter, &router, "ports"),
-        Row::new(Table::GatewayChassis, format!("{outer}-{chassis}"))
-            .set("chassis_name", chassis)
-            .set("priority", 1)
-            .under(Table::LogicalRouterPort, &outer, "gateway_chassis"),
-        to_router(&gateway_port(of, node), &outer).under(Table::LogicalSwitch, node, "ports"),
+        router_port(
+            &router,
+            &outer,
+            assigned.mac,
+            assigned.addresses.iter().copied(),
+        ),
+        gateway_chassis(&outer, chassis),
+        to_router(node, gateway_port(of, node), &outer),
     ];
     for subnet in &shape.subnets {
         let v4 = subnet.addr().is_ipv4();
@@ -125,8 +104,8 @@ pub fn gateway(
         // The router is everywhere: each node's pods leave by their own.
         let ip = if v4 { "ip4" } else { "ip6" };
         let here = format!(r#"{ip}.src == {subnet} && is_chassis_resident("cr-{outer}")"#);
-        let hop = nth(own.trunc(), 1).addr().to_string().into();
-        rows.push(policy(&router, OUT, here, "reroute", hop));
+        let hop = nth(own.trunc(), 1).addr().to_string();
+        rows.push(policy_of(&router, OUT, here, "reroute", hop));
     }
-    marked(rows, of, shape)
+    marked(rows, (of, shape))
 }

@@ -11,7 +11,7 @@ use podwire_cluster::gateway::{ANSWER, Gateway, NETWORK};
 use podwire_ovs::nb::Table;
 use podwire_ovs::value::Value;
 
-use super::{ROUTER, Row};
+use super::{ROUTER, Row, policy_of, router_port, to_router};
 use crate::ipam::{join_addresses, mac};
 use crate::names;
 
@@ -63,14 +63,6 @@ impl WayOut<'_> {
             r#"inport == "{}" && pkt.mark == {ANSWER} && {ip}"#,
             names::router_port(name)
         );
-        let policy = |priority: i64, matching: String, action: &str, hop: Value| {
-            Row::new(Table::RouterPolicy, "")
-                .set("priority", priority)
-                .set("match", matching)
-                .set("action", action)
-                .set("nexthops", hop)
-                .under(Table::LogicalRouter, ROUTER, "policies")
-        };
         let among_pods = format!("{own}.dst == {{{}}}", pods.join(", "));
         vec![
             Row::new(Table::Qos, "")
@@ -79,8 +71,8 @@ impl WayOut<'_> {
                 .set("match", format!("ct.rpl && {ip}.src == {subnet}"))
                 .set("action", Value::map([("mark", i64::from(ANSWER))]))
                 .under(Table::LogicalSwitch, name, "qos_rules"),
-            policy(1003, among_pods, "allow", Value::empty()),
-            policy(1002, own, "reroute", host.to_string().into()),
+            policy_of(ROUTER, 1003, among_pods, "allow", Value::empty()),
+            policy_of(ROUTER, 1002, own, "reroute", host.to_string()),
         ]
     }
 }
@@ -99,24 +91,9 @@ fn joined(router: &str, port: &str, addresses: &[IpNet]) -> Vec<Row> {
         return Vec::new();
     };
     vec![
-        Row::new(Table::LogicalRouterPort, port)
-            .set("mac", mac(first.addr()).to_string())
-            .set("networks", networks(addresses))
-            .under(Table::LogicalRouter, router, "ports"),
-        to_router(&format!("jtor-{router}"), port).under(Table::LogicalSwitch, SWITCH, "ports"),
+        router_port(router, port, mac(first.addr()), addresses.iter().copied()),
+        to_router(SWITCH, format!("jtor-{router}"), port),
     ]
-}
-
-pub(super) fn networks(addresses: &[IpNet]) -> Value {
-    Value::set(addresses.iter().map(ToString::to_string))
-}
-
-/// A switch's port that leads to a router's.
-pub(super) fn to_router(name: &str, port: &str) -> Row {
-    Row::new(Table::LogicalSwitchPort, name)
-        .set("type", "router")
-        .set("addresses", "router")
-        .set("options", Value::map([("router-port", port)]))
 }
 
 /// A node's gateway router at a place of the switch join, for its pods in these subnets. `cluster`
@@ -159,15 +136,12 @@ pub fn gateway(
         &join_addresses(place, subnets),
     ));
     let mtu = gateway.mtu.map(|mtu| mtu.to_string());
-    let mut out = Row::new(Table::LogicalRouterPort, &outside)
-        .set("mac", gateway.mac.to_string())
-        .set("networks", networks(&gateway.addresses))
-        // Who sends pods a larger packet from outside is told so.
-        .set(
-            "options",
-            Value::map(mtu.iter().map(|mtu| ("gateway_mtu", &**mtu))),
-        )
-        .under(Table::LogicalRouter, &router, "ports");
+    let addresses = gateway.addresses.iter().copied();
+    // Who sends pods a larger packet from outside is told so.
+    let mut out = router_port(&router, &outside, gateway.mac, addresses).set(
+        "options",
+        Value::map(mtu.iter().map(|mtu| ("gateway_mtu", &**mtu))),
+    );
     out.external_ids = vec![("gateway-physical-ip", "yes".to_owned())];
     rows.push(out);
     rows.push(Row::new(Table::LogicalSwitch, &external).protected());
@@ -179,8 +153,7 @@ pub fn gateway(
     let tag = gateway.vlan.map(i64::from);
     bridge = bridge.set("tag_request", tag.map_or_else(Value::empty, Value::from));
     rows.push(bridge);
-    let to_out = to_router(&format!("etor-{router}"), &outside);
-    rows.push(to_out.under(Table::LogicalSwitch, &external, "ports"));
+    rows.push(to_router(&external, format!("etor-{router}"), &outside));
     let route = |prefix: String, via: String, port: Value| {
         Row::new(Table::StaticRoute, "")
             .set("ip_prefix", prefix)

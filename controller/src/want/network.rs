@@ -5,7 +5,7 @@ use podwire_ovs::nb::Table;
 use podwire_ovs::value::Value;
 use serde_json::json;
 
-use super::{ROUTER, Row, port_addresses, switch_config};
+use super::{ROUTER, Row, gateway_chassis, port_addresses, router_port, switch_config, to_router};
 use crate::cluster::Pod;
 use crate::cluster::network::{Shape, Topology};
 use crate::ipam::{Assigned, mac, nth};
@@ -48,7 +48,7 @@ pub fn shared_row(network: &Network, shape: &Shape) -> (Table, String) {
 pub fn network(network: &Network, shape: &Shape) -> Vec<Row> {
     let (table, name) = shared_row(network, shape);
     let mut row = match table {
-        Table::LogicalRouter => router_row(network, shape),
+        Table::LogicalRouter => router_row(network),
         _ => Row::new(table, &name),
     };
     row.external_ids = ids(network, shape);
@@ -73,40 +73,32 @@ pub fn network(network: &Network, shape: &Shape) -> Vec<Row> {
     rows
 }
 
-pub(super) fn router_row(network: &Network, shape: &Shape) -> Row {
-    let mut row = Row::new(Table::LogicalRouter, router(network))
-        .set(
-            "options",
-            Value::map([("always_learn_from_arp_request", "false")]),
-        )
-        .protected();
-    row.external_ids = ids(network, shape);
-    row
+pub(super) fn router_row(network: &Network) -> Row {
+    let options = Value::map([("always_learn_from_arp_request", "false")]);
+    Row::new(Table::LogicalRouter, router(network))
+        .set("options", options)
+        .protected()
 }
 
-/// A switch of a network with its router's port to it, which has these addresses.
-pub(super) fn routed(
-    (network, shape): (&Network, &Shape),
-    switch: &str,
-    addresses: &[IpNet],
-) -> Vec<Row> {
+/// The ports between a switch of a network and its router, which has these addresses there.
+pub(super) fn routed(network: &Network, switch: &str, addresses: &[IpNet]) -> Vec<Row> {
     let Some(first) = addresses.first() else {
         return Vec::new();
     };
     let to_switch = names::router_port(switch);
-    let networks = addresses.iter().map(ToString::to_string);
-    let mut port = Row::new(Table::LogicalRouterPort, &to_switch)
-        .set("mac", mac(first.addr()).to_string())
-        .set("networks", Value::set(networks))
-        .under(Table::LogicalRouter, &router(network), "ports");
-    port.external_ids = ids(network, shape);
-    let mut peer = Row::new(Table::LogicalSwitchPort, names::switch_port(switch))
-        .set("type", "router")
-        .set("addresses", "router")
-        .set("options", Value::map([("router-port", &*to_switch)]))
-        .under(Table::LogicalSwitch, switch, "ports");
-    peer.external_ids = ids(network, shape);
-    vec![port, peer]
+    let addresses = addresses.iter().copied();
+    vec![
+        router_port(&router(network), &to_switch, mac(first.addr()), addresses),
+        to_router(switch, names::switch_port(switch), &to_switch),
+    ]
+}
+
+/// Rows that say whose they are.
+pub(super) fn marked(mut rows: Vec<Row>, (network, shape): (&Network, &Shape)) -> Vec<Row> {
+    for row in &mut rows {
+        row.external_ids = ids(network, shape);
+    }
+    rows
 }
 
 /// A node's part of a layer 3 network: a switch with these subnets, which the network's router
@@ -117,24 +109,16 @@ pub fn node(
     subnets: &[IpNet],
 ) -> Vec<Row> {
     let name = switch(network, shape, node);
-    let mut row = Row::new(Table::LogicalSwitch, &name)
+    let switch = Row::new(Table::LogicalSwitch, &name)
         .set("other_config", Value::map(switch_config(subnets, 0)))
         .protected();
-    row.external_ids = ids(network, shape);
-    let mut rows = vec![row];
+    let mut rows = vec![switch];
     let routers: Vec<IpNet> = subnets.iter().map(|subnet| nth(*subnet, 1)).collect();
-    rows.extend(routed((network, shape), &name, &routers));
+    rows.extend(routed(network, &name, &routers));
     let to_switch = names::router_port(&name);
     // It keeps the datapaths of other nodes out of this node's ovn-controller.
-    rows.extend(chassis.map(|chassis| {
-        let mut row = Row::new(Table::GatewayChassis, format!("{to_switch}-{chassis}"))
-            .set("chassis_name", chassis)
-            .set("priority", 1)
-            .under(Table::LogicalRouterPort, &to_switch, "gateway_chassis");
-        row.external_ids = ids(network, shape);
-        row
-    }));
-    rows
+    rows.extend(chassis.map(|chassis| gateway_chassis(&to_switch, chassis)));
+    marked(rows, (network, shape))
 }
 
 /// The same without a cluster: what no controller does, OVN does, which gives ports with the

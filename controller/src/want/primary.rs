@@ -19,15 +19,11 @@ pub fn router(of: &Network, shape: &Shape) -> Vec<Row> {
     let mut rows = Vec::new();
     if shape.topology == Topology::Layer2 {
         let addresses: Vec<_> = shape.routers().collect();
-        rows.push(network::router_row(of, shape));
-        rows.extend(network::routed(
-            (of, shape),
-            &switch(of, shape, ""),
-            &addresses,
-        ));
+        rows.push(network::router_row(of));
+        rows.extend(network::routed(of, &switch(of, shape, ""), &addresses));
     }
     rows.extend(exit::shared(of, shape));
-    rows
+    network::marked(rows, (of, shape))
 }
 
 /// A service of a namespace with a primary network: the load balancers of that network's switches.

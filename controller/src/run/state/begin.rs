@@ -11,7 +11,7 @@ use podwire_ovs::replica::{Db, Row as Found};
 use podwire_ovs::value::{Atom, Value};
 use tokio::time::Instant;
 
-use super::{State, key_of};
+use super::{State, key_of, owner_of};
 use crate::cluster::{Cluster, Name, Node, ObjectName, Pod};
 use crate::config::Rules;
 use crate::ipam::{
@@ -208,7 +208,7 @@ impl State {
             let _ = addresses.set_management(name, node.mac);
         }
         for row in db.rows(Table::LogicalSwitchPort.name()) {
-            let key = key_of(&row).and_then(|key| Key::parse(&key));
+            let key = owner_of(&row);
             let Some(id) = key.filter(|key| key.of == Of::Pod).map(|key| key.id()) else {
                 continue;
             };
@@ -247,7 +247,7 @@ fn subnets_in_rows(db: &Db, adopt: bool) -> BTreeMap<Name, Vec<IpNet>> {
             .extend(nets.map(|net: IpNet| net.trunc()));
     };
     let owner = |row: &Found<'_>| {
-        let key = Key::parse(&key_of(row)?)?;
+        let key = owner_of(row)?;
         let is_default = key.network == Network::DEFAULT;
         (key.of == Of::Node && is_default).then_some(key.name)
     };

@@ -122,7 +122,7 @@ impl State {
             let Some(node) = row.str("name").and_then(|it| it.strip_prefix(JOIN_PORT)) else {
                 continue;
             };
-            let own = super::key_of(&row).and_then(|key| Key::parse(&key));
+            let own = super::owner_of(&row);
             let is_own = own.is_some_and(|key| key == Key::gateway(node.into()));
             // Gateways of other networks have such ports, too: ours, and ovn-kubernetes'.
             let is_default = row.map("external_ids").str(NETWORK).is_none();

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::begin::{UID, ports};
 use super::wanted::{Problem, Wanted};
-use super::{State, key_of};
+use super::{State, owner_of};
 use crate::cluster::policy::Direction;
 use crate::cluster::{Cluster, Name};
 use crate::diff::{DiffError, Plan};
@@ -189,7 +189,7 @@ impl State {
         let kept = self.kept_members(plan);
         for (table, row) in rows {
             // Nothing of an object that can't be read is changed: its pods are not known.
-            let Some(owner) = key_of(&row).and_then(|key| Key::parse(&key)) else {
+            let Some(owner) = owner_of(&row) else {
                 continue;
             };
             let Some(name) = row.str("name").filter(|_| !self.is_unknown(&owner)) else {

@@ -84,7 +84,7 @@ impl Networks {
 pub(crate) fn in_rows(db: &Db) -> Vec<(Network, Shape)> {
     let rows = [Table::LogicalSwitch, Table::LogicalRouter].map(|it| db.rows(it.name()));
     let known = rows.into_iter().flatten().filter_map(|row| {
-        let key = super::key_of(&row).and_then(|key| Key::parse(&key));
+        let key = super::owner_of(&row);
         let key = key.filter(|key| key.of == Of::Cluster && key.network != Network::DEFAULT);
         let shape = row.map("external_ids").str(rows::SHAPE)?;
         Some((key?.network, serde_json::from_str(shape).ok()?))
@@ -214,7 +214,7 @@ impl State {
             }
         }
         for row in db.rows(Table::LogicalSwitchPort.name()) {
-            let key = super::key_of(&row).and_then(|key| Key::parse(&key));
+            let key = super::owner_of(&row);
             let Some(id) = key.filter(|key| key.of == Of::Pod).map(|key| key.id()) else {
                 continue;
             };

@@ -80,7 +80,7 @@ impl State {
     /// Learns the addresses that ways out have.
     pub(in crate::run::state) fn hold_exits(&mut self, db: &Db, now: std::time::Instant) {
         for row in db.rows(Table::LogicalRouterPort.name()) {
-            let key = super::super::key_of(&row).and_then(|key| Key::parse(&key));
+            let key = super::super::owner_of(&row);
             let is_its = |key: &Key| key.of == Of::Gateway && key.network != Network::DEFAULT;
             let (Some(key), Some(name)) = (key.filter(is_its), row.str("name")) else {
                 continue;

@@ -89,7 +89,7 @@ impl State {
             return;
         };
         for row in db.rows(Table::LogicalRouterPort.name()) {
-            let key = super::super::key_of(&row).and_then(|key| Key::parse(&key));
+            let key = super::super::owner_of(&row);
             let is_its = |key: &Key| key.of == Of::Node && key.network == *network;
             if let Some(key) = key.filter(is_its) {
                 let nets = addresses_of_port(&row).addresses.into_iter();
