@@ -47,9 +47,7 @@ macro_rules! table_specs {
 pub fn tables() -> Vec<TableSpec> {
     table_specs! {
         "Open_vSwitch"
-            ["bridges", "external_ids", "other_config", "datapath_types", "ovs_version", "cur_cfg",
-             "next_cfg"]
-            by [];
+            ["bridges", "external_ids", "other_config", "datapath_types"] by [];
         "Bridge"
             ["name", "ports", "datapath_type", "datapath_id", "external_ids", "other_config",
              "fail_mode"]
@@ -60,8 +58,7 @@ pub fn tables() -> Vec<TableSpec> {
             by [BY_NAME, BY_INTERFACE, BY_QOS];
         "Interface"
             ["name", "type", "ofport", "error", "external_ids", "other_config", "mac_in_use", "mtu",
-             "mtu_request", "link_state", "admin_state", "ingress_policing_rate",
-             "ingress_policing_burst", "options"]
+             "mtu_request", "ingress_policing_rate", "ingress_policing_burst", "options"]
             by [BY_NAME, BY_IFACE_ID, BY_SANDBOX, BY_POD_MAC, BY_MAC];
         "QoS" ["type", "queues", "other_config", "external_ids"] by [BY_SANDBOX];
         "Queue" ["dscp", "other_config", "external_ids"] by [];

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use podwire_ovs::client::{Client, WaitError};
 use podwire_ovs::transact::{Columns, Condition, Transaction};
-use podwire_ovs::value::Uuid;
+use podwire_ovs::value::{Uuid, Value};
 use podwire_ovs::vswitch::{BY_IFACE_ID, StringMap, set_keys};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -186,11 +186,23 @@ async fn subscribers_hear_of_changes_and_of_nothing_else() {
     let (client, root) = server.initialised().await;
     let mut versions = client.subscribe();
     versions.mark_unchanged();
-    // The same value again is no change.
-    set_next_cfg(&client, root, 0).await;
+    let set = |column, value: Value| {
+        commit(&client, move |transaction| {
+            let columns = Columns::new().set(column, value);
+            let update = transaction.update("Open_vSwitch", Condition::uuid(root), columns);
+            update.expect_count(1);
+        })
+    };
+    // A column that is not watched: each transaction of ovs-vsctl changes it.
+    set("next_cfg", Value::from(1)).await.unwrap();
     assert!(!versions.has_changed().unwrap());
-    set_next_cfg(&client, root, 1).await;
+    let types = || Value::set(["netdev"]);
+    set("datapath_types", types()).await.unwrap();
     assert!(versions.has_changed().unwrap());
+    versions.mark_unchanged();
+    // The same value again is no change.
+    set("datapath_types", types()).await.unwrap();
+    assert!(!versions.has_changed().unwrap());
 }
 
 async fn set_ofport(client: &podwire_ovs::client::Client, interface: Uuid, ofport: i64) {
@@ -200,18 +212,4 @@ async fn set_ofport(client: &podwire_ovs::client::Client, interface: Uuid, ofpor
         .update("Interface", Condition::uuid(interface), columns)
         .expect_count(1);
     client.transact(&transaction, soon()).await.unwrap();
-}
-
-async fn set_next_cfg(client: &podwire_ovs::client::Client, root: Uuid, value: i64) {
-    commit(client, |transaction| {
-        transaction
-            .update(
-                "Open_vSwitch",
-                Condition::uuid(root),
-                Columns::new().set("next_cfg", value),
-            )
-            .expect_count(1);
-    })
-    .await
-    .unwrap();
 }

@@ -9,6 +9,7 @@ mod message;
 use std::net::{IpAddr, Ipv6Addr};
 
 use ipnet::{IpNet, Ipv6Net};
+use itertools::Itertools as _;
 use macaddr::MacAddr6;
 use podwire_cni::spool::boottime;
 use podwire_netns::{LinkSocket, Netlink, Packets, Route, udp_over_ipv6};
@@ -298,8 +299,7 @@ fn to_client(packet: &[u8]) -> Option<&[u8]> {
 
 /// A server's identifier as programs show it.
 fn hex(id: &[u8]) -> String {
-    let bytes: Vec<String> = id.iter().map(|byte| format!("{byte:02x}")).collect();
-    bytes.join(":")
+    id.iter().map(|byte| format!("{byte:02x}")).join(":")
 }
 
 #[cfg(test)]
