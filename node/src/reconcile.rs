@@ -1,79 +1,44 @@
 //! The one loop: look, compare, execute steps, and look again until nothing is left to do or an
 //! event has to come first.
 
+mod error;
 mod guard;
+mod nics;
 mod rollback;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::io;
 use std::time::Duration;
 
-use itertools::Itertools as _;
 use podwire_ovs::client::State as Connection;
 use tokio::time::{Instant, timeout, timeout_at};
 use tracing::warn;
 
 use crate::apply::{ApplyError, Counts, Failure, Machine, Moving, drop_failed};
-use crate::diff::{self, Finding, Step};
+use crate::diff::{self, Step};
 use crate::events::{Changes, Events, Links};
 use crate::firewall::Table;
 use crate::items::{Actual, Bridge, File, Item, Led, ObservedSwitch, State, Tables, Undo};
-use crate::journal::{Journal, JournalError};
-use crate::moved::{self, Moved, MovedError};
-use crate::plan::{AGENT_FILE, Conflict};
+use crate::journal::Journal;
+use crate::moved::{self, Moved};
+use crate::plan::AGENT_FILE;
 use crate::preflight::{self, Preflight};
 use crate::settings::{Mode, Places, Settings};
-use crate::snapshot::{Connections, Goal, Snapshot, SnapshotError};
+use crate::snapshot::{Connections, Goal, Snapshot};
 use crate::{GATEWAY, LINK, LINKS};
 
+pub(crate) use error::{NodeError, awaited, refuse_foreign};
+use error::{judged, refuse_conflicts};
 pub(crate) use guard::{Guard, undo_unguarded};
+use nics::Nics;
 pub(crate) use rollback::Rollback;
 
 /// How long init waits for others: for ovn-controller to create the bridge, for ovs-vswitchd to
 /// create the link.
 const OTHERS_LIMIT: Duration = Duration::from_secs(30);
-/// How long the default route must be by another link alone before that becomes the uplink.
-const EVIDENCE: Duration = Duration::from_secs(10);
 /// How many rounds may execute steps. A change takes two or three; more means that somebody undoes
 /// it. Rounds that only wait have a deadline instead.
 pub(crate) const MOST_ROUNDS: usize = 20;
-
-/// Why the node is not set up.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum NodeError {
-    #[error(transparent)]
-    Snapshot(#[from] SnapshotError),
-    #[error("listen to the kernel: {0}")]
-    Listen(#[from] io::Error),
-    #[error(transparent)]
-    Journal(#[from] JournalError),
-    #[error(transparent)]
-    Moved(#[from] MovedError),
-    #[error("{}", .0.iter().join("\n  "))]
-    Apply(Vec<Failure>),
-    #[error("items that podwire did not create are in the way, so nothing {} changed:\n{}",
-        if *.more { "more was" } else { "was" }, .foreign.join("\n"))]
-    Foreign { foreign: Vec<String>, more: bool },
-    #[error("this machine can't join the network, so nothing {} changed:\n  {}",
-        if *.more { "more was" } else { "was" }, .reasons.join("\n  "))]
-    Refused { reasons: Vec<String>, more: bool },
-    #[error("waited {} ms for other programs:\n{}", .limit.as_millis(), .awaited.join("\n"))]
-    Awaited {
-        limit: Duration,
-        awaited: Vec<String>,
-    },
-    #[error(
-        "something undoes podwire's changes: after {MOST_ROUNDS} rounds there is still something \
-         to do:\n{}",
-        .0.join("\n")
-    )]
-    Undone(Vec<String>),
-    #[error(
-        "{0} pods have ports on this node, and would lose the network: drain the node first, or \
-         use --force"
-    )]
-    Pods(usize),
-}
 
 /// The machine, its goal, and when to look again.
 pub(crate) struct Reconciler {
@@ -85,12 +50,7 @@ pub(crate) struct Reconciler {
     tables: Option<Tables>,
     /// Open vSwitch's database as last seen.
     switch: ObservedSwitch,
-    /// The link that the default route prefers to the uplink.
-    preferred: Option<String>,
-    /// Since when the uplink has none, and another link has.
-    left: Option<Instant>,
-    /// What a NIC lacks that is to be moved again, and since when.
-    unsettled: Option<(Vec<String>, Instant)>,
+    nics: Nics,
 }
 
 impl Reconciler {
@@ -135,9 +95,7 @@ impl Reconciler {
             connections,
             tables: None,
             switch: ObservedSwitch::default(),
-            preferred: None,
-            left: None,
-            unsettled: None,
+            nics: Nics::default(),
         })
     }
 
@@ -365,7 +323,7 @@ impl Reconciler {
             .connections
             .snapshot(&self.goal, journal, known.clone());
         let mut snapshot = snapshot.await?;
-        if self.moves_uplink(&snapshot) | self.settles(&snapshot) {
+        if self.nics.settle(&mut self.goal, &snapshot) {
             let journal = &self.machine.journal;
             snapshot = self
                 .connections
@@ -397,7 +355,7 @@ impl Reconciler {
             own: LINKS.into_iter().filter_map(index).collect(),
             others: others.filter_map(index).collect(),
             networks: settings.map(Settings::networks).unwrap_or_default(),
-            awaits: self.unsettled.is_some(),
+            awaits: self.nics.awaits(),
         });
         self.tables = Some((snapshot.actual.tables.clone(), snapshot.actual.services));
         let asks = snapshot.plan.asks_southbound;
@@ -429,78 +387,9 @@ impl Reconciler {
         }
     }
 
-    /// Keeps the uplink; follows the default route to another link once that alone has had one for
-    /// a while. Returns whether it does now.
-    fn moves_uplink(&mut self, snapshot: &Snapshot) -> bool {
-        let settings = self.goal.settings.as_ref();
-        let is_named = settings
-            .is_some_and(|settings| settings.interface.is_some() || settings.gateway().is_some());
-        let Some(uplink) = snapshot.plan.uplink.clone().filter(|_| !is_named) else {
-            return false;
-        };
-        let links = &snapshot.actual.default_links;
-        let Some(first) = links.first().filter(|first| **first != uplink) else {
-            (self.left, self.preferred) = (None, None);
-            self.goal.uplink = Some(uplink);
-            return false;
-        };
-        if self.preferred.as_ref() != Some(first) {
-            let evidence = EVIDENCE.as_secs();
-            warn!(
-                "the default route is by {first}: {uplink} stays the uplink, unless it has none \
-                 for {evidence} s"
-            );
-            self.preferred = Some(first.clone());
-        }
-        if links.contains(&uplink) {
-            self.left = None;
-            self.goal.uplink = Some(uplink);
-            return false;
-        }
-        let left = *self.left.get_or_insert_with(Instant::now);
-        let moves = left + EVIDENCE <= Instant::now();
-        if moves {
-            warn!("the uplink is {first} now, and no longer {uplink}");
-            (self.left, self.preferred) = (None, None);
-        }
-        self.goal.uplink = Some(if moves { first.clone() } else { uplink });
-        moves
-    }
-
-    /// Waits for what a NIC had when its move was confirmed, in an earlier boot: somebody is just
-    /// configuring it, or it is configured otherwise now, if it lacks the same for a while. Returns
-    /// whether it is that.
-    fn settles(&mut self, snapshot: &Snapshot) -> bool {
-        let lacks = snapshot.plan.items.iter().find_map(|item| match item {
-            Item::Uplink(uplink) => Some(&uplink.lacks).filter(|it| !it.is_empty()),
-            _ => None,
-        });
-        let before = self.unsettled.take();
-        let Some(lacks) = lacks else {
-            return false;
-        };
-        let before = before.filter(|(before, _)| before == lacks);
-        let (_, since) = self
-            .unsettled
-            .insert(before.unwrap_or_else(|| (lacks.clone(), Instant::now())));
-        self.goal.nic_is_settled = *since + OTHERS_LIMIT <= Instant::now();
-        if self.goal.nic_is_settled {
-            warn!(
-                "the NIC no longer has {}: it is moved without",
-                lacks.join(", ")
-            );
-        }
-        self.goal.nic_is_settled
-    }
-
     /// When the uplink is to follow the default route, or the NIC is no longer waited for.
     pub(crate) fn uplink_moves(&self) -> Option<Instant> {
-        let follows = self.left.map(|left| left + EVIDENCE);
-        let moves = self
-            .unsettled
-            .as_ref()
-            .map(|(_, since)| *since + OTHERS_LIMIT);
-        follows.into_iter().chain(moves).min()
+        self.nics.deadline()
     }
 
     /// Executes steps, after a snapshot; returns those that failed.
@@ -570,51 +459,4 @@ impl Reconciler {
             Err(_) => Err(NodeError::Awaited { limit, awaited }),
         }
     }
-}
-
-fn judged(found: Preflight) -> Result<Vec<String>, NodeError> {
-    match found.refusals.is_empty() {
-        true => Ok(found.warnings),
-        false => Err(NodeError::Refused {
-            reasons: found.refusals,
-            more: false,
-        }),
-    }
-}
-
-fn refuse_conflicts(conflicts: &[Conflict], more: bool) -> Result<(), NodeError> {
-    let reasons: Vec<String> = conflicts.iter().map(ToString::to_string).collect();
-    match reasons.is_empty() {
-        true => Ok(()),
-        false => Err(NodeError::Refused { reasons, more }),
-    }
-}
-
-pub(crate) fn refuse_foreign(findings: &[Finding], more: bool) -> Result<(), NodeError> {
-    let foreign = findings.iter().filter_map(|finding| match &finding.state {
-        State::Foreign(whose) => Some(format!("  {}: {whose}", finding.item.identity())),
-        _ => None,
-    });
-    let foreign: Vec<String> = foreign.collect();
-    if foreign.is_empty() {
-        return Ok(());
-    }
-    Err(NodeError::Foreign { foreign, more })
-}
-
-/// What others have to provide, each once, with what waits for it.
-pub(crate) fn awaited(findings: &[Finding]) -> Vec<String> {
-    let mut awaited: BTreeMap<&str, Vec<String>> = BTreeMap::new();
-    for finding in findings {
-        if let State::Waits(what) = &finding.state {
-            awaited
-                .entry(what)
-                .or_default()
-                .push(finding.item.identity());
-        }
-    }
-    let lines = awaited.into_iter();
-    lines
-        .map(|(what, items)| format!("  {what} (for {})", items.join(", ")))
-        .collect()
 }
