@@ -2,12 +2,14 @@
 
 use serde_json::{Value, json};
 
+use crate::agent::AgentOptions;
 use crate::datapath;
 use crate::dhcp::{self, Dhcp};
 use crate::failure::{OrFail, Step};
 use crate::links;
 use crate::node::{TestNode, run_in};
 use crate::place::Place;
+use crate::pod::Pod;
 
 /// The first host's address.
 pub const HOST: &str = "198.51.100.1";
@@ -40,6 +42,29 @@ impl<'node> Outside<'node> {
     /// Where the host's programs run.
     pub fn place(&self) -> &Place {
         &self.place
+    }
+
+    /// A pod whose interface on the network is net1.
+    pub fn pod(&self, name: &str) -> Pod<'node> {
+        let mut pod = self.node.pod(name);
+        pod.interface = "net1".into();
+        pod
+    }
+
+    /// An agent that is killed with a lease which no ADD has answered leaves it to the next one,
+    /// which gives it back.
+    #[track_caller]
+    pub fn kill_with_a_lease(&self, server: &Dhcp, conf: &Value) {
+        let options = AgentOptions::default();
+        let agent = self.node.start_agent(&options.killed_at("add-leased"));
+        let pod = self.pod("web");
+        assert_eq!(pod.exec("ADD", conf).error().code, 11);
+        agent.await_end();
+        assert_eq!(server.clients().len(), 1);
+        let _agent = self.node.start_agent(&AgentOptions::default());
+        server.await_count("DHCPRELEASE", 1);
+        assert_eq!(server.clients(), [""; 0]);
+        self.assert_no_leftovers();
     }
 
     /// Another host with this address, which is there until it is dropped.

@@ -31,12 +31,6 @@ fn both() -> Value {
     conf(&["198.51.100.7/24", "2001:db8::7/64"])
 }
 
-fn pod_of<'node>(node: &'node TestNode, name: &str) -> Pod<'node> {
-    let mut pod = node.pod(name);
-    pod.interface = "net1".into();
-    pod
-}
-
 fn claims(agent: &Agent<'_>) -> f64 {
     let (_, page) = agent.get("/metrics");
     let page = Scrape::parse(&page).unwrap();
@@ -73,7 +67,7 @@ fn an_address_that_a_host_has_is_refused_with_that_host_and_nothing_is_left() {
     let _agent = node.start_agent(&AgentOptions::default());
     for (address, length) in [(IPV4, 24), (IPV6, 64)] {
         let neighbour = outside.neighbour(address);
-        let pod = pod_of(&node, "web");
+        let pod = outside.pod("web");
         let conf = conf(&[&format!("{address}/{length}")]);
         let error = pod.exec("ADD", &conf).error();
         assert_eq!(error.code, 102, "{error:?}");
@@ -91,7 +85,7 @@ fn an_address_is_asked_for_three_times_before_anybody_hears_whose_it_is() {
     let node = TestNode::with_ovs();
     let outside = Outside::of(&node);
     let _agent = node.start_agent(&AgentOptions::default());
-    let pod = pod_of(&node, "web");
+    let pod = outside.pod("web");
     let capture = Capture::on(outside.place(), "eth0").unwrap();
     let result = pod.exec("ADD", &both()).success();
     let mac = mac_of(&pod);
@@ -124,7 +118,7 @@ fn a_claim_to_a_pods_address_is_answered_once_and_told_by_a_restarted_agent_too(
             .watched_by("n1", "30")
             .with("--log info,podwire::attach=debug"),
     );
-    let pod = pod_of(&node, "web");
+    let pod = outside.pod("web");
     pod.exec("ADD", &both()).success();
     let mac = mac_of(&pod);
     let said = "another host says that the pod's address is its own";
@@ -167,7 +161,7 @@ fn a_neighbours_advertisement_of_a_pods_address_is_answered() {
     let node = TestNode::with_ovs();
     let outside = Outside::of(&node);
     let agent = node.start_agent(&AgentOptions::default().with("--log info,podwire::attach=debug"));
-    let pod = pod_of(&node, "web");
+    let pod = outside.pod("web");
     pod.exec("ADD", &both()).success();
     agent.await_log("addresses are defended");
     let own: Ipv6Addr = IPV6.parse().unwrap();
@@ -193,7 +187,7 @@ fn a_namespace_that_is_gone_is_not_kept_by_its_defence() {
     let outside = Outside::of(&node);
     let options = AgentOptions::default().with("--gc-grace 1 --log info,podwire::attach=debug");
     let agent = node.start_agent(&options);
-    let mut pod = pod_of(&node, "web");
+    let mut pod = outside.pod("web");
     pod.exec("ADD", &both()).success();
     agent.await_log("addresses are defended");
     pod.remove_netns();

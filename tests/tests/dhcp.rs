@@ -26,12 +26,6 @@ fn with_prev(result: &Value) -> Value {
     conf
 }
 
-fn pod_of<'node>(node: &'node TestNode, name: &str) -> Pod<'node> {
-    let mut pod = node.pod(name);
-    pod.interface = "net1".into();
-    pod
-}
-
 fn agent_of(node: &TestNode) -> Agent<'_> {
     node.start_agent(&AgentOptions::default())
 }
@@ -60,7 +54,7 @@ fn a_pod_gets_its_address_from_the_physical_network_and_its_del_gives_it_back() 
     let outside = Outside::of(&node);
     let server = outside.serve(50, 99, &[]);
     let _agent = agent_of(&node);
-    let pod = pod_of(&node, "web");
+    let pod = outside.pod("web");
     let result = pod.exec("ADD", &conf()).success();
     let (net, address) = address(&result);
     assert_eq!(result["ips"][0]["gateway"], HOST);
@@ -86,7 +80,7 @@ fn a_lease_is_renewed_at_its_time_and_by_a_restarted_agent_too() {
     let [t1, t2] = hurried(60);
     let server = outside.serve(50, 99, &[&t1, &t2]);
     let agent = agent_of(&node);
-    let pod = pod_of(&node, "web");
+    let pod = outside.pod("web");
     let result = pod.exec("ADD", &conf()).success();
     server.await_count("DHCPACK", 3);
     assert!(agent.stop().success());
@@ -112,7 +106,7 @@ fn a_server_that_does_not_answer_is_asked_by_broadcast_from_t2_on() {
     let [t1, t2] = hurried(8);
     let server = outside.serve(50, 99, &[&t1, &t2]);
     let agent = agent_of(&node);
-    let pod = pod_of(&node, "web");
+    let pod = outside.pod("web");
     outside.hear_only_broadcasts(true);
     let result = pod.exec("ADD", &conf()).success();
     server.await_count("DHCPACK", 2);
@@ -135,7 +129,7 @@ fn an_address_that_the_server_refuses_is_taken_from_the_pod_until_it_is_given_ag
     let [t1, t2] = hurried(60);
     let server = outside.serve(50, 99, &[&t1, &t2]);
     let agent = agent_of(&node);
-    let pod = pod_of(&node, "web");
+    let pod = outside.pod("web");
     let result = pod.exec("ADD", &conf()).success();
     let (net, address) = address(&result);
     server.stop_and_forget();
@@ -164,7 +158,7 @@ fn a_lease_that_ends_takes_its_address_and_routes_along() {
     let outside = Outside::of(&node);
     let server = outside.serve_for(8);
     let agent = agent_of(&node);
-    let pod = pod_of(&node, "web");
+    let pod = outside.pod("web");
     let result = pod.exec("ADD", &conf()).success();
     let (net, address) = address(&result);
     server.await_count("DHCP4_LEASE_ALLOC", 2);
@@ -191,14 +185,14 @@ fn an_address_that_another_host_has_is_declined_and_the_next_one_is_the_pods() {
     // A server chooses by the client's MAC address.
     let mut conf = conf();
     conf["args"] = json!({"cni": {"mac": "02:00:00:00:00:07"}});
-    let pod = pod_of(&node, "web");
+    let pod = outside.pod("web");
     let (_, first) = address(&pod.exec("ADD", &conf).success());
     pod.exec("DEL", &conf).success();
     server.await_count("DHCPRELEASE", 1);
     server.stop_and_forget();
     let _neighbour = outside.neighbour(&first);
     let server = outside.serve(50, 99, &[]);
-    let pod = pod_of(&node, "db");
+    let pod = outside.pod("db");
     let (net, second) = address(&pod.exec("ADD", &conf).success());
     assert_ne!(first, second);
     assert!(has_address(&pod, &net));
@@ -221,7 +215,7 @@ fn an_add_that_gets_only_what_others_have_says_who() {
     let neighbour = outside.neighbour("198.51.100.50");
     let server = outside.serve(50, 50, &[]);
     let _agent = agent_of(&node);
-    let pod = pod_of(&node, "web");
+    let pod = outside.pod("web");
     let error = pod.exec("ADD", &conf()).error();
     assert_eq!(error.code, 11, "{error:?}");
     let holder = links::find(&neighbour, "eth0").unwrap().mac;
@@ -235,7 +229,7 @@ fn without_a_server_the_add_says_so_with_its_budget_and_leaves_nothing() {
     let node = TestNode::with_ovs();
     let outside = Outside::of(&node);
     let _agent = agent_of(&node);
-    let pod = pod_of(&node, "web");
+    let pod = outside.pod("web");
     let error = pod.exec("ADD", &conf()).error();
     assert_eq!(error.code, 11, "{error:?}");
     error.assert_names(&["net1", "vlan100", "br1", "100", "DHCPDISCOVER", "within 10"]);
@@ -248,15 +242,7 @@ fn an_agent_killed_with_a_lease_that_no_add_has_answered_gives_it_back() {
     let node = TestNode::with_ovs();
     let outside = Outside::of(&node);
     let server = outside.serve(50, 99, &[]);
-    let agent = node.start_agent(&AgentOptions::default().killed_at("add-leased"));
-    let pod = pod_of(&node, "web");
-    assert_eq!(pod.exec("ADD", &conf()).error().code, 11);
-    agent.await_end();
-    assert_eq!(server.clients().len(), 1);
-    let _agent = agent_of(&node);
-    server.await_count("DHCPRELEASE", 1);
-    assert_eq!(server.clients(), [""; 0]);
-    outside.assert_no_leftovers();
+    outside.kill_with_a_lease(&server, &conf());
 }
 
 #[test]
@@ -265,7 +251,7 @@ fn an_add_that_fails_after_its_lease_gives_it_back() {
     let outside = Outside::of(&node);
     let server = outside.serve(50, 99, &[]);
     let _agent = node.start_agent(&AgentOptions::default().failing_at("add-leased"));
-    let pod = pod_of(&node, "web");
+    let pod = outside.pod("web");
     pod.exec("ADD", &conf()).error();
     server.await_count("DHCPRELEASE", 1);
     assert_eq!(server.clients(), [""; 0]);
@@ -304,7 +290,7 @@ fn options_of_the_configuration_go_to_the_server_in_every_message() {
     let [t1, t2] = hurried(60);
     let server = outside.serve(50, 99, &[&t1, &t2]);
     let agent = agent_of(&node);
-    let pod = pod_of(&node, "web");
+    let pod = outside.pod("web");
     let mut conf = conf();
     conf["ipam"]["provide"] = json!([
         {"option": "host-name", "fromArg": "K8S_POD_NAME"},
@@ -338,7 +324,7 @@ fn what_the_client_cannot_do_is_refused_before_anything_is_made() {
     let node = TestNode::with_ovs();
     let outside = Outside::of(&node);
     let _agent = agent_of(&node);
-    let pod = pod_of(&node, "web");
+    let pod = outside.pod("web");
     let mut asking = conf();
     asking["ipam"]["provide"] = json!([{"option": "routers", "value": "192.0.2.1"}]);
     let mut at_home = conf();

@@ -33,12 +33,6 @@ fn with_prev(result: &Value) -> Value {
     conf
 }
 
-fn pod_of<'node>(node: &'node TestNode, name: &str) -> Pod<'node> {
-    let mut pod = node.pod(name);
-    pod.interface = "net1".into();
-    pod
-}
-
 fn agent_of(node: &TestNode) -> Agent<'_> {
     node.start_agent(&AgentOptions::default())
 }
@@ -72,7 +66,7 @@ fn a_pod_has_an_address_of_its_routers_prefix_beside_that_of_its_dhcp_server() {
     let server = outside.serve(50, 99, &[]);
     let router = outside.advertise(&format!("{AUTONOMOUS} RDNSS 2001:db8:1::53 {{ }};"));
     let _agent = agent_of(&node);
-    let pod = pod_of(&node, "web");
+    let pod = outside.pod("web");
     let both = conf(&["IPv4", "IPv6"]);
     let result = pod.exec("ADD", &both).success();
     let has = addresses(&result);
@@ -110,7 +104,7 @@ fn a_pod_leases_an_address_where_the_router_says_so_and_its_del_gives_it_back() 
     let outside = Outside::of(&node);
     let server = outside.serve_ipv6(&LEASES);
     let _agent = agent_of(&node);
-    let pod = pod_of(&node, "web");
+    let pod = outside.pod("web");
     let result = pod.exec("ADD", &ipv6()).success();
     let has = addresses(&result);
     assert_eq!(has.len(), 1, "{result}");
@@ -136,7 +130,7 @@ fn a_lease_is_renewed_at_its_time_and_by_a_restarted_agent_too() {
     let _router = outside.advertise(MANAGED);
     let server = outside.serve_ipv6_for(8, 1);
     let agent = agent_of(&node);
-    let pod = pod_of(&node, "web");
+    let pod = outside.pod("web");
     let result = pod.exec("ADD", &ipv6()).success();
     let renewed = "DHCP6_LEASE_RENEW";
     server.await_count(renewed, 2);
@@ -157,7 +151,7 @@ fn another_server_is_asked_from_t2_on() {
     let _router = outside.advertise(MANAGED);
     let server = outside.serve_ipv6_for(16, 1);
     let agent = agent_of(&node);
-    let pod = pod_of(&node, "web");
+    let pod = outside.pod("web");
     let result = pod.exec("ADD", &ipv6()).success();
     server.stop();
     let other = outside.serve_ipv6_for(16, 2);
@@ -178,7 +172,7 @@ fn a_lease_that_ends_takes_its_address_along_until_it_is_given_again() {
     let _router = outside.advertise(MANAGED);
     let server = outside.serve_ipv6_for(8, 1);
     let agent = agent_of(&node);
-    let pod = pod_of(&node, "web");
+    let pod = outside.pod("web");
     let result = pod.exec("ADD", &ipv6()).success();
     let net = addresses(&result).remove(0);
     server.stop();
@@ -204,7 +198,7 @@ fn an_address_that_another_host_has_is_declined_and_the_next_one_is_the_pods() {
     let _neighbour = outside.neighbour("2001:db8:1::50");
     let server = outside.serve_ipv6_for(120, 1);
     let agent = agent_of(&node);
-    let pod = pod_of(&node, "web");
+    let pod = outside.pod("web");
     let result = pod.exec("ADD", &ipv6()).success();
     assert_eq!(addresses(&result), ["2001:db8:1::51/128"]);
     server.await_count("DHCP6_DECLINE_LEASE ", 1);
@@ -225,7 +219,7 @@ fn an_address_of_a_prefix_that_another_host_has_is_refused() {
     let _neighbour = outside.neighbour("2001:db8:1::ff:fe00:7");
     let _router = outside.advertise(AUTONOMOUS);
     let _agent = agent_of(&node);
-    let pod = pod_of(&node, "web");
+    let pod = outside.pod("web");
     let mut conf = ipv6();
     conf["args"] = json!({"cni": {"mac": "02:00:00:00:00:07"}});
     let error = pod.exec("ADD", &conf).error();
@@ -246,7 +240,7 @@ fn without_a_router_or_with_one_that_offers_nothing_the_add_says_so_and_leaves_n
     let node = TestNode::with_ovs();
     let outside = Outside::of(&node);
     let _agent = agent_of(&node);
-    let pod = pod_of(&node, "web");
+    let pod = outside.pod("web");
     let error = pod.exec("ADD", &ipv6()).error();
     assert_eq!(error.code, 11, "{error:?}");
     error.assert_names(&["net1", "vlan100", "br1", "no router", "within 10"]);
@@ -288,15 +282,7 @@ fn an_agent_killed_with_a_lease_that_no_add_has_answered_gives_it_back() {
     let node = TestNode::with_ovs();
     let outside = Outside::of(&node);
     let server = outside.serve_ipv6(&LEASES);
-    let agent = node.start_agent(&AgentOptions::default().killed_at("add-leased"));
-    let pod = pod_of(&node, "web");
-    assert_eq!(pod.exec("ADD", &ipv6()).error().code, 11);
-    agent.await_end();
-    assert_eq!(server.clients().len(), 1);
-    let _agent = agent_of(&node);
-    server.await_count("DHCPRELEASE", 1);
-    assert_eq!(server.clients(), [""; 0]);
-    outside.assert_no_leftovers();
+    outside.kill_with_a_lease(&server, &ipv6());
 }
 
 #[test]
@@ -305,7 +291,7 @@ fn an_address_of_the_routers_prefix_is_defended() {
     let outside = Outside::of(&node);
     let _router = outside.advertise(AUTONOMOUS);
     let agent = node.start_agent(&AgentOptions::default().with("--log info,podwire::attach=debug"));
-    let pod = pod_of(&node, "web");
+    let pod = outside.pod("web");
     let result = pod.exec("ADD", &ipv6()).success();
     agent.await_log("addresses are defended");
     let net = addresses(&result).remove(0);
@@ -323,7 +309,7 @@ fn what_the_agent_cannot_do_is_refused_before_anything_is_made() {
     let node = TestNode::with_ovs();
     let outside = Outside::of(&node);
     let _agent = agent_of(&node);
-    let pod = pod_of(&node, "web");
+    let pod = outside.pod("web");
     let mut small = ipv6();
     small["mtu"] = json!(1000);
     for (conf, words) in [

@@ -2,9 +2,9 @@
 //! that get another source address.
 
 use std::cmp::Reverse;
-use std::fmt::Write as _;
 use std::net::IpAddr;
 
+use podwire_daemon::output::some;
 use podwire_netns::Translated;
 use tokio::task::spawn_blocking;
 
@@ -60,12 +60,12 @@ fn source_by_host(actual: &Actual, connection: &Translated) -> Option<IpAddr> {
 /// Names them.
 fn text(ended: &[(&Translated, IpAddr)]) -> Option<String> {
     let count = ended.len();
-    let mut text = match count {
+    let heading = match count {
         0 => return None,
         1 => "a connection of a pod gets another source address, and ends:".to_owned(),
         _ => format!("{count} connections of pods get another source address, and end:"),
     };
-    for (it, now) in ended.iter().take(NAMED) {
+    let lines = ended.iter().map(|(it, now)| {
         let protocol = match it.protocol {
             6 => "tcp".to_owned(),
             17 => "udp".to_owned(),
@@ -77,15 +77,11 @@ fn text(ended: &[(&Translated, IpAddr)]) -> Option<String> {
             source,
             ..
         } = it;
-        let _ = write!(
-            text,
-            "\n  {protocol} {client} to {server}: {source}, then {now}"
-        );
-    }
-    if count > NAMED {
-        let _ = write!(text, "\n  and {} more", count - NAMED);
-    }
-    Some(text)
+        format!("{protocol} {client} to {server}: {source}, then {now}")
+    });
+    let lines: Vec<String> = lines.collect();
+    let lines = some(&lines, NAMED, "\n  ", "\n  and ");
+    Some(format!("{heading}\n  {lines}"))
 }
 
 #[cfg(test)]
