@@ -174,6 +174,7 @@ const SELECTED: &[Of] = &[
 /// What depends on the namespaces themselves.
 const OF_NAMESPACES: &[Of] = &[
     Of::Definition,
+    Of::UserNetwork,
     Of::ClusterUserNetwork,
     Of::Namespace,
     Of::Peers,
