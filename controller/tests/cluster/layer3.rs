@@ -18,12 +18,12 @@ use crate::user_networks::{OF_NAMESPACE, is_made, of_namespace};
 
 const NODE_SUBNETS: &str = "k8s.ovn.org/node-subnets";
 
-fn divided(name: &str, subnets: &str) -> Value {
+pub(crate) fn divided(name: &str, subnets: &str) -> Value {
     let shape = json!({ "topology": "layer3", "subnets": subnets });
     definition(name, &format!("tenant-{name}"), &shape)
 }
 
-fn asking(node: &str, name: &str, of: &str) -> Value {
+pub(crate) fn asking(node: &str, name: &str, of: &str) -> Value {
     let mut pod = pod_of(node, name);
     pod["metadata"]["annotations"][ASKED] = of.into();
     pod

@@ -34,6 +34,7 @@ mod round;
 mod rows;
 mod services;
 mod subnets;
+mod successor;
 mod tiered;
 mod tools;
 mod unreadable;

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::thread;
 
-use podwire_tests::apiserver::{ApiServer, Request, endpoints, node, pod, pod_on, service};
+use podwire_tests::apiserver::{ApiServer, endpoints, pod, pod_on, service};
 use podwire_tests::ovn::Central;
 use podwire_tests::{Place, Pod, links, traffic};
 use serde_json::{Value, json};
@@ -414,39 +414,5 @@ async fn what_a_user_writes_leads_out_of_no_primary_network_nor_to_its_routers_a
         !vips.contains("10.1.0.2") && !vips.contains("10.96.0.1:"),
         "{vips}"
     );
-    controller.stop().await.unwrap();
-}
-
-/// Each kind's list is answered in its turn.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_successor_says_nothing_of_a_network_before_what_that_depends_on_is_listed() {
-    let (central, server) = (Central::start(), ApiServer::start());
-    populate(&server);
-    server.apply(labelled("shop"));
-    server.apply(of_namespace("blue", &primary("10.1.0.0/24")));
-    let mut controller = Running::start(&central, &server, &[]);
-    is_made(&server, (OF_NAMESPACE, "shop", "blue"));
-    for kind in ["namespaces", "network-attachment-definitions", "services"] {
-        controller.idle().await;
-        controller.stop().await.unwrap();
-        let begun = server.requests().len();
-        server.withhold(Some(kind));
-        controller = Running::start(&central, &server, &[]);
-        server.await_requests("a watch of the networks", |all| {
-            let mut later = all.iter().skip(begun).filter(|it| it.is_watch());
-            later.any(|it| it.path.ends_with("/userdefinednetworks"))
-        });
-        // A node that comes later is processed with what came before, or after it.
-        let later = format!("node-{kind}");
-        server.apply(node(&later, "192.0.2.99"));
-        await_row(&central, "Logical_Switch", &later, true);
-        server.delete_object("Node", "", &later);
-        server.withhold(None);
-        controller.idle().await;
-        let is_of_network = |it: &&Request| it.path.contains("/blue") && it.method != "GET";
-        let all = server.requests();
-        let written: Vec<_> = all.iter().skip(begun).filter(is_of_network).collect();
-        assert!(written.is_empty(), "{kind}: {written:#?}");
-    }
     controller.stop().await.unwrap();
 }
