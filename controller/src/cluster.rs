@@ -13,8 +13,8 @@ use std::net::IpAddr;
 
 use podwire_apiserver::object::Metadata;
 use podwire_cluster::annotations::{
-    ANSWERS, GATEWAY, HOST_ADDRESSES, MANAGEMENT_MAC, MANAGEMENT_MACS, NETWORKS, NODE_CHASSIS,
-    NODE_SUBNETS, OVN_KUBERNETES, POD_NETWORKS, TO_HOST,
+    ANSWERS, GATEWAY, HOST_ADDRESSES, MANAGEMENT_MAC, MANAGEMENT_MACS, NETWORKS, NO_LIMIT,
+    NODE_CHASSIS, NODE_SUBNETS, OVN_KUBERNETES, POD_NETWORKS, TO_HOST,
 };
 use podwire_cluster::api;
 use podwire_cluster::condition::{NETWORK_UNAVAILABLE, is_of_node_role};
@@ -56,6 +56,8 @@ pub struct Node {
     pub addresses: Vec<IpAddr>,
     /// The gateway of OVN's own that it announces, or what is wrong with that.
     pub gateway: Option<Result<Gateway, GatewayError>>,
+    /// Whether its Open vSwitch knows no limit of a pod's connections ([`NO_LIMIT`]).
+    pub is_unlimited: bool,
     /// Whether it is told that its pods' answers to clients from outside come back to its host
     /// ([`ANSWERS`]).
     pub answers_host: bool,
@@ -228,6 +230,7 @@ impl From<&api::Node> for Node {
                 .get(HOST_ADDRESSES)
                 .and_then(|text| serde_json::from_str(text).ok())
                 .unwrap_or_default(),
+            is_unlimited: annotation(NO_LIMIT).as_deref() == Some("true"),
             answers_host: annotation(ANSWERS).as_deref() == Some(TO_HOST),
             router_leads: OVN_KUBERNETES.iter().any(|key| annotation(key).is_some()),
             network_available: node.status.conditions.iter().any(|condition| {

@@ -153,7 +153,7 @@ pub fn node(
     let mut switch = Row::new(Table::LogicalSwitch, name)
         .set(
             "other_config",
-            Value::map(switch_config(subnets, connections)),
+            Value::map(switch_config(subnets).chain(limit(connections))),
         )
         .protected();
     switch.columns.push((
@@ -283,14 +283,16 @@ fn policy_of(
         .under(Table::LogicalRouter, router, "policies")
 }
 
-fn switch_config(subnets: &[IpNet], connections: u32) -> Vec<(&'static str, String)> {
-    let subnets = subnets.iter().map(|subnet| match subnet {
+fn switch_config(subnets: &[IpNet]) -> impl Iterator<Item = (&'static str, String)> {
+    subnets.iter().map(|subnet| match subnet {
         IpNet::V4(net) => ("subnet", net.to_string()),
         IpNet::V6(net) => ("ipv6_prefix", net.network().to_string()),
-    });
-    // Of each port's zone; OVN before 24.09 ignores it.
-    let limit = (connections > 0).then(|| ("ct-zone-limit", connections.to_string()));
-    subnets.chain(limit).collect()
+    })
+}
+
+/// The limit of a port's zone, or of those of a switch's ports; OVN before 24.09 ignores it.
+fn limit(connections: u32) -> Option<(&'static str, String)> {
+    (connections > 0).then(|| ("ct-zone-limit", connections.to_string()))
 }
 
 /// A MAC address and the IP addresses that go with it.

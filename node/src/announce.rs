@@ -12,7 +12,7 @@ use kube::{Api, Client, ResourceExt as _};
 use podwire_apiserver::{is_too_late, patch_status, with_causes};
 use podwire_cluster::annotations::{
     DOOR_MAC, ENCAP_IPS, GATEWAY, HOST_ADDRESSES, HOST_CIDRS, MANAGEMENT_MAC, MANAGEMENT_MACS,
-    NODE_CHASSIS, PRIMARY_ADDRESS,
+    NO_LIMIT, NODE_CHASSIS, PRIMARY_ADDRESS,
 };
 use podwire_cluster::condition::{NETWORK_UNAVAILABLE, is_of_node_role};
 use podwire_cluster::gateway::{self, Gateway};
@@ -30,7 +30,7 @@ use crate::snapshot::Snapshot;
 const DEADLINE: Duration = Duration::from_secs(10);
 
 /// Annotations with one value.
-const WHOLE: [&str; 7] = [
+const WHOLE: [&str; 8] = [
     NODE_CHASSIS,
     MANAGEMENT_MAC,
     ENCAP_IPS,
@@ -38,6 +38,7 @@ const WHOLE: [&str; 7] = [
     HOST_CIDRS,
     PRIMARY_ADDRESS,
     DOOR_MAC,
+    NO_LIMIT,
 ];
 /// Annotations with an entry for each network; those of others stay.
 const BY_NETWORK: [&str; 2] = [MANAGEMENT_MACS, GATEWAY];
@@ -68,13 +69,16 @@ pub(crate) fn annotations(snapshot: &Snapshot, node: &ApiNode) -> Announced {
         all.insert(MANAGEMENT_MAC, port.mac.clone());
         entries.insert(MANAGEMENT_MACS, json!(port.mac));
     }
-    // Other nodes send by a door only while this says that it is there.
-    match snapshot.door() {
-        Some(mac) => drop(all.insert(DOOR_MAC, mac.to_owned())),
-        None if node.annotations.contains_key(DOOR_MAC) => {
-            drop(all.insert(DOOR_MAC, String::new()))
+    let limits = actual.switch.limits_connections;
+    let while_so = [
+        // Other nodes send by a door only while this says that it is there.
+        (DOOR_MAC, snapshot.door().map(str::to_owned)),
+        (NO_LIMIT, (limits == Some(false)).then(|| "true".to_owned())),
+    ];
+    for (key, value) in while_so {
+        if value.is_some() || node.annotations.contains_key(key) {
+            all.insert(key, value.unwrap_or_default());
         }
-        None => {}
     }
     if let Some(ips) = actual.key(ENCAP_IP) {
         let ips: Vec<&str> = ips.split(',').collect();

@@ -359,6 +359,47 @@ fn the_nodes_condition_says_what_pods_lack_there_until_cleanup() {
     );
 }
 
+/// The schema is this machine's, with and without the columns that Open vSwitch 3.3 brought.
+#[test]
+fn a_switch_that_knows_no_limit_of_connections_is_told_while_it_does_not() {
+    let machine = Machine::new();
+    let server = ApiServer::start_in(machine.node().place());
+    server.apply(apiserver::node("node-a", "192.0.2.11"));
+    let node = machine.node();
+    let database = "unix:/run/openvswitch/db.sock";
+    let said = node.run(
+        "ovsdb-client",
+        format!("get-schema {database} Open_vSwitch"),
+    );
+    let mut schema: Value = serde_json::from_str(&said).unwrap();
+    let with_limit = |schema: &mut Value, version: &str, is_there: bool| {
+        let columns = schema["tables"]["Datapath"]["columns"].as_object_mut();
+        let columns = columns.unwrap();
+        drop(columns.remove("ct_zone_default_limit"));
+        if is_there {
+            let optional = json!({ "type": { "key": "integer", "min": 0, "max": 1 } });
+            columns.insert("ct_zone_default_limit".to_owned(), optional);
+        }
+        schema["version"] = version.into();
+        schema.as_object_mut().unwrap().remove("cksum");
+        let file = "/run/converted.ovsschema";
+        std::fs::write(node.path(file), schema.to_string()).unwrap();
+        node.run("ovsdb-client", format!("convert {database} {file}"));
+    };
+    let told = |value: &str| {
+        let is_told = |node: &Value| {
+            node["metadata"]["annotations"]["k8s.ovn.org/podwire-no-connection-limit"] == value
+        };
+        server.await_object(("Node", "", "node-a"), is_told);
+    };
+    with_limit(&mut schema, "90.0.0", false);
+    let run = machine.start_run(format!("--k8s-apiserver {}", server.url()));
+    told("true");
+    with_limit(&mut schema, "91.0.0", true);
+    told("");
+    run.stop();
+}
+
 #[test]
 fn a_write_for_a_node_that_was_replaced_meanwhile_is_no_failure() {
     let machine = Machine::new();

@@ -410,6 +410,15 @@ impl State {
         self.unblock();
     }
 
+    /// How many connections a pod on a node can have; 0 is no limit.
+    fn connections_on(&self, node: &str) -> u32 {
+        let known = self.cluster.nodes.get(node);
+        match known.is_some_and(|it| it.is_unlimited) {
+            true => 0,
+            false => self.rules.pod_connections,
+        }
+    }
+
     /// Marks the services with load balancers of single nodes.
     fn mark_local_services(&mut self) {
         let services = self.cluster.services.iter();

@@ -5,7 +5,9 @@ use podwire_ovs::nb::Table;
 use podwire_ovs::value::Value;
 use serde_json::json;
 
-use super::{ROUTER, Row, gateway_chassis, port_addresses, router_port, switch_config, to_router};
+use super::{
+    ROUTER, Row, gateway_chassis, limit, port_addresses, router_port, switch_config, to_router,
+};
 use crate::cluster::Pod;
 use crate::cluster::network::{Shape, Topology};
 use crate::ipam::{Assigned, mac, nth};
@@ -110,7 +112,7 @@ pub fn node(
 ) -> Vec<Row> {
     let name = switch(network, shape, node);
     let switch = Row::new(Table::LogicalSwitch, &name)
-        .set("other_config", Value::map(switch_config(subnets, 0)))
+        .set("other_config", Value::map(switch_config(subnets)))
         .protected();
     let mut rows = vec![switch];
     let routers: Vec<IpNet> = subnets.iter().map(|subnet| nth(*subnet, 1)).collect();
@@ -158,24 +160,27 @@ pub(super) fn ids(network: &Network, shape: &Shape) -> Vec<(&'static str, String
     ]
 }
 
-/// The logical port of an attachment.
+/// The logical port of an attachment, with a limit of its connections: the switch may have ports on
+/// many nodes.
 pub fn port(
     attachment: &Attachment,
     pod: &Pod,
     (network, shape): (&Network, &Shape),
     assigned: &Assigned,
+    connections: u32,
 ) -> Row {
     let addresses = assigned.addresses.iter().copied();
     let all = port_addresses(assigned.mac.to_string(), addresses);
-    let options = Value::map([
-        ("iface-id-ver", &*pod.uid),
-        ("requested-chassis", &*pod.node),
-    ]);
+    let mut options = vec![
+        ("iface-id-ver", pod.uid.to_string()),
+        ("requested-chassis", pod.node.to_string()),
+    ];
+    options.extend(limit(connections));
     let mut port = Row::new(Table::LogicalSwitchPort, names::attached_port(attachment))
         .set("type", "")
         .set("addresses", &*all)
         .set("port_security", &*all)
-        .set("options", options)
+        .set("options", Value::map(options))
         .under(
             Table::LogicalSwitch,
             &switch(network, shape, &pod.node),

@@ -5,10 +5,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use podwire_tests::Pod;
-use podwire_tests::apiserver::service;
-use serde_json::json;
+use podwire_tests::apiserver::{ApiServer, service};
+use podwire_tests::ovn::Central;
+use serde_json::{Value, json};
 
-use crate::fixture::{await_row, column};
+use crate::fixture::{Running, await_row, column, populate};
+use crate::layer3::asking;
+use crate::networks::definition;
 use crate::packets::{Named, Network, ask};
 use crate::policies::{TESTS, await_reach, policy};
 
@@ -166,6 +169,66 @@ async fn a_pod_can_not_fill_its_node_s_connection_tracking() {
     assert_eq!(ask(near.place(), to_far).as_deref(), Ok("far"));
     drop((named, agents));
     controller.idle().await;
+    controller.stop().await.unwrap();
+}
+
+/// On its switch for pods' default network, at their ports of others.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_whose_switch_knows_no_limit_gets_none() {
+    let (central, server) = (Central::start(), ApiServer::start());
+    populate(&server);
+    let says = |value: &str| {
+        let mut node = server.object("Node", "", "node-a").unwrap();
+        node["metadata"]["annotations"]["k8s.ovn.org/podwire-no-connection-limit"] = value.into();
+        server.apply(node);
+    };
+    says("true");
+    server.apply(definition(
+        "blue",
+        "blue",
+        &json!({ "subnets": "10.1.0.0/24" }),
+    ));
+    let mut controller = Running::start(&central, &server, &[]);
+    for (name, node) in [("one", "node-a"), ("two", "node-b")] {
+        server.apply(asking(node, name, "blue"));
+        let port = format!("default.blue_default_{name}");
+        await_row(&central, "Logical_Switch_Port", &port, true);
+    }
+    let limits = || {
+        let of = |table: &str, name: &str, column_: &str| {
+            column(&central, table, name, column_)["ct-zone-limit"].clone()
+        };
+        let port = |pod: &str| {
+            of(
+                "Logical_Switch_Port",
+                &format!("default.blue_default_{pod}"),
+                "options",
+            )
+        };
+        let switch = |node: &str| of("Logical_Switch", node, "other_config");
+        [switch("node-a"), port("one"), switch("node-b"), port("two")]
+    };
+    let all = json!("131072");
+    controller.idle().await;
+    assert_eq!(
+        limits(),
+        [Value::Null, Value::Null, all.clone(), all.clone()]
+    );
+    says("");
+    let waited = json!([
+        ["name", "==", "node-a"],
+        [
+            "other_config",
+            "includes",
+            ["map", [["ct-zone-limit", "131072"]]]
+        ]
+    ]);
+    let northbound = central.northbound();
+    northbound
+        .wait("Logical_Switch", waited, "!=", &["name"], json!([]))
+        .unwrap();
+    controller.idle().await;
+    assert_eq!(limits(), [(); 4].map(|()| all.clone()));
     controller.stop().await.unwrap();
 }
 

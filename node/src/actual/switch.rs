@@ -12,6 +12,10 @@ use crate::items::{
 };
 use crate::southbound;
 
+/// A column that came to the schema with the limit of each zone (Open vSwitch 3.3), and that nobody
+/// changes while pods come and go.
+const DEFAULT_LIMIT: &str = "ct_zone_default_limit";
+
 /// The watched tables: those that the agent watches, with the requested MAC address of an interface
 /// and whether a port is protected.
 pub(crate) fn tables() -> Vec<TableSpec> {
@@ -37,6 +41,7 @@ pub(crate) fn tables() -> Vec<TableSpec> {
         "SSL",
         &["private_key", "certificate", "ca_cert", "external_ids"],
     ));
+    tables.push(TableSpec::of("Datapath", &[DEFAULT_LIMIT]));
     tables.retain(|table| !matches!(table.name, "QoS" | "Queue"));
     tables
 }
@@ -58,6 +63,7 @@ pub(crate) fn switch(client: &Client, southbound: Option<&Client>) -> ObservedSw
             ssl: db.rows("SSL").next().map(|row| ObservedSsl::of(&row)),
             ports: ObservedPort::all(db),
             networks: networks(db),
+            limits_connections: root.map(|_| db.has_column("Datapath", DEFAULT_LIMIT)),
             nics: ObservedNic::all(db),
             keys,
             owned,

@@ -105,6 +105,8 @@ pub(crate) struct ObservedSwitch {
     pub(crate) keys: BTreeMap<String, String>,
     /// The physical networks that it connects: those in its bridge mappings whose bridge exists.
     pub(crate) networks: BTreeSet<String>,
+    /// Whether it knows a limit of the connections of a zone; None until its schema is known.
+    pub(crate) limits_connections: Option<bool>,
     /// Those that podwire set.
     pub(crate) owned: Owned,
     /// The content of /etc/openvswitch/system-id.conf, or else the key.

@@ -81,15 +81,18 @@ fn pods_keep_talking_while_ovn_and_open_vswitch_become_later_ones() {
     traffic.proves("the start");
     let before = (rows(central), on_nodes(nodes));
 
-    // The schema of Open vSwitch's databases: an ovn-controller from 24.09 on writes the limit of
-    // each pod's connections there. Where there is no column for it, nothing else is written
-    // either, and no new pod is ready.
-    let schema = later.join("vswitch.ovsschema");
-    let convert = format!("convert unix:/run/openvswitch/db.sock {}", schema.display());
-    for node in nodes {
-        node.run("ovsdb-client", &*convert);
-    }
-    traffic.proves("Open vSwitch's schema");
+    // An ovn-controller from 24.09 on writes the limit of each pod's connections to Open vSwitch's
+    // database. Where there is no column for it, nothing else is written either, and no new pod is
+    // ready; so the node role says that it lacks it, and there is no limit.
+    let limited = || {
+        let switches = central.northbound().rows("Logical_Switch").unwrap();
+        let of_nodes = nodes.iter().filter(|node| {
+            let mut own = switches.iter().filter(|row| row["name"] == *node.name);
+            own.any(|row| row["other_config"].to_string().contains("ct-zone-limit"))
+        });
+        of_nodes.count()
+    };
+    assert_eq!(limited(), 0);
     // 1. ovn-controller. One of another version has other flows, and replaces all.
     programs.replace(LATER, &["ovn-controller"]);
     for node in nodes {
@@ -139,15 +142,35 @@ fn pods_keep_talking_while_ovn_and_open_vswitch_become_later_ones() {
     let late = cluster.wire_late(&pods);
     traffic.comes_back("a pod by the later OVN");
 
-    // 4. Open vSwitch, node by node.
+    // 4. Open vSwitch, node by node. The script that starts it converts its database.
     programs.replace(LATER, &["ovs-vswitchd"]);
+    let schema = later.join("vswitch.ovsschema");
+    let convert = format!("convert unix:/run/openvswitch/db.sock {}", schema.display());
     for node in nodes {
         node.kill_ovsdb_server();
         node.start_ovsdb_server();
+        node.run("ovsdb-client", &*convert);
         node.kill_vswitchd();
         node.start_vswitchd();
     }
     traffic.comes_back("Open vSwitch");
+    let limit = json!([[
+        "other_config",
+        "includes",
+        ["map", [["ct-zone-limit", "131072"]]]
+    ]]);
+    for node in nodes {
+        let mut of_node = limit.clone();
+        of_node
+            .as_array_mut()
+            .unwrap()
+            .push(json!(["name", "==", node.name]));
+        northbound
+            .wait("Logical_Switch", of_node, "!=", &["name"], json!([]))
+            .unwrap();
+    }
+    central.sync();
+    traffic.proves("the limit of connections");
     drop(traffic);
     for controller in controllers {
         assert!(controller.stop().success());

@@ -67,9 +67,13 @@ impl State {
     }
 
     pub(crate) fn learn_node(&mut self, name: Name, node: Option<Node>) {
-        let is_new = !self.cluster.nodes.contains_key(&name);
-        if is_new || node.is_none() {
+        let known = self.cluster.nodes.get(&name);
+        let limit = |it: &Node| it.is_unlimited;
+        let is_other = known.is_some() != node.is_some();
+        if is_other || known.map(limit) != node.as_ref().map(limit) {
             self.mark_pods_of(&name);
+        }
+        if is_other {
             self.mark_local_services();
         }
         let key = Key::node(name.clone());

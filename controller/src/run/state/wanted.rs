@@ -200,7 +200,7 @@ impl State {
         }
         let cluster = self.pods_networks();
         let way = self.way_of(name, (&node, &cluster), plan);
-        let connections = self.rules.pod_connections;
+        let connections = self.connections_on(name);
         let rows = want::node(name, &node, &subnets, connections, way.as_ref());
         let to_host = way.is_some_and(|way| way.answers_return(&subnets));
         if to_host != node.answers_host || node.router_leads {

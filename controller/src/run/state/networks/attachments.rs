@@ -240,7 +240,8 @@ impl State {
             self.mark_services_of(&attachment.pod.0);
         }
         self.hold(attachment, network);
-        let row = rows::port(attachment, pod, (network, &shape), &claimed);
+        let connections = self.connections_on(&pod.node);
+        let row = rows::port(attachment, pod, (network, &shape), &claimed, connections);
         Ok((row, rows::entry(&shape, &claimed, &selection.gateways)))
     }
 }
