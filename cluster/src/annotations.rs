@@ -14,8 +14,8 @@ pub const ENCAP_IPS: &str = "k8s.ovn.org/node-encap-ips";
 pub const GATEWAY: &str = "k8s.ovn.org/l3-gateway-config";
 /// The MAC address of a node's door, which podwire's nodes use; empty while it has none.
 pub const DOOR_MAC: &str = "k8s.ovn.org/podwire-door-mac";
-/// On a node whose Open vSwitch (before 3.3) knows no limit of a pod's connections: `true`. There an
-/// ovn-controller of 24.09 or later that is to set one can't write anything else either.
+/// On a node whose Open vSwitch (before 3.3) knows no limit of a pod's connections: `true`. An
+/// ovn-controller of 24.09 or later that is to set one there can't write anything else either.
 pub const NO_LIMIT: &str = "k8s.ovn.org/podwire-no-connection-limit";
 /// On a node with a gateway router: [`TO_HOST`] if what its pods answer to clients from outside
 /// comes back to its host. podwire-controller writes it once OVN has the rows for that.
