@@ -195,7 +195,8 @@ impl Vm {
         let _ = fs::remove_file(&socket);
         let listener = UnixListener::bind(&socket).step(|| "listen to the machine's shell")?;
         let words = format!(
-            "console=ttyS0 panic=-1 mitigations=off no5lvl audit=0 net.ifnames=0 \
+            "console=ttyS0 panic=-1 mitigations=off no5lvl no_timer_check audit=0 \
+             net.ifnames=0 \
              podwire.run={} podwire.kernel={} podwire.disk=/dev/vda systemd.unit=vm.target \
              systemd.journald.forward_to_console=1 systemd.show_status=no",
             workspace().join(".ci/vm/systemd").display(),
