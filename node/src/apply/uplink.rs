@@ -2,10 +2,13 @@
 //! undone at once if any of it fails.
 
 use std::net::IpAddr;
+use std::path::Path;
 use std::time::Duration;
 
 use netlink_packet_core::NLM_F_REPLACE;
 use netlink_packet_route::RouteNetlinkMessage;
+use podwire_ovs::client::State;
+use podwire_ovs::transact::TransactError;
 use tracing::warn;
 
 use super::{ApplyError, Machine};
@@ -14,7 +17,7 @@ use crate::diff::Step;
 use crate::guard;
 use crate::items::{Actual, Change, Item, Kind as _, Uplink};
 use crate::manager::{self, Tells};
-use crate::moved::{self, Deadline, Moved, NicConfig, Phase};
+use crate::moved::{self, Deadline, Moved, MovedError, NicConfig, Phase};
 use crate::reach;
 use crate::settings::Places;
 
@@ -85,11 +88,7 @@ impl Machine {
         moved.write(directory)?;
         super::fault();
         if let Err(error) = guard::start(&places, &deadline).await {
-            // Nothing was changed yet.
-            match &actual.moved {
-                Some(before) => before.write(directory)?,
-                None => Moved::forget(directory)?,
-            }
+            Self::as_before(actual, directory)?;
             return Err(error.into());
         }
         super::fault();
@@ -97,7 +96,12 @@ impl Machine {
         if !makes {
             // What others have added since is in the record's new one.
             let own = actual.moved.as_ref().unwrap_or(&moved);
-            let (failed, left) = self.all(kind.remove(actual), &own.config).await;
+            let mut changes = kind.remove(actual);
+            if let Err(error) = self.take_out(&mut changes).await {
+                Self::as_before(actual, directory)?;
+                return Err(error);
+            }
+            let (failed, left) = self.all(changes, &own.config).await;
             if let Some(error) = failed {
                 return Err(error);
             }
@@ -121,6 +125,42 @@ impl Machine {
             warn!("{text}");
         }
         Err(ApplyError::MovedBack(Box::new(error)))
+    }
+
+    /// The record is again what it was: nothing was changed.
+    fn as_before(actual: &Actual, directory: &Path) -> Result<(), MovedError> {
+        match &actual.moved {
+            Some(before) => before.write(directory),
+            None => Moved::forget(directory),
+        }
+    }
+
+    /// Takes the NIC out of its bridge before the rest of these changes, if the database answers.
+    /// If it can't write that down, as on a full disk, nothing else may be changed: the NIC would
+    /// stay in the bridge, without the addresses by which the machine is reached there.
+    async fn take_out(&mut self, changes: &mut Vec<Change>) -> Result<(), ApplyError> {
+        let Some(at) = changes
+            .iter()
+            .position(|it| matches!(it, Change::Switch(_)))
+        else {
+            return Ok(());
+        };
+        if !matches!(self.client.state(), State::Synced) {
+            return Ok(());
+        }
+        if let Change::Switch(change) = &changes[at] {
+            match self.transact(change).await {
+                Err(error @ ApplyError::Database(TransactError::Commit { .. })) => {
+                    return Err(error);
+                }
+                // The kernel's part does not wait for an answer.
+                Err(_) => return Ok(()),
+                Ok(()) => {}
+            }
+        }
+        changes.remove(at);
+        super::fault();
+        Ok(())
     }
 
     /// Records that the NIC stays, first where it outlives a boot.
@@ -222,6 +262,7 @@ impl Machine {
             lacks: Vec::new(),
         };
         let mut changes = uplink.remove(&actual);
+        self.take_out(&mut changes).await?;
         let mut all = changes.iter();
         let renewed = all.position(|it| matches!(it, Change::RenewedBack(_)));
         let renewals = changes.split_off(renewed.unwrap_or(changes.len()));

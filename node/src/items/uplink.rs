@@ -288,8 +288,9 @@ impl Uplink {
         }
     }
 
-    /// What moves back what the NIC had, and takes it out of the bridge. The kernel's part comes
-    /// first: it does not wait for a database that does not answer.
+    /// What moves back what the NIC had, and takes it out of the bridge; who executes it does that
+    /// first if the database answers (`apply`). The kernel's part does not wait for a database that
+    /// doesn't.
     fn back(&self, held: &NicConfig, actual: &Actual) -> Vec<Change> {
         let [mut changes, switched] = self.transfer(held, actual, true);
         changes.extend(switched);

@@ -119,6 +119,47 @@ fn a_machine_that_is_renumbered_on_the_bridge_goes_back_with_its_new_address() {
     machine.cleanup("");
 }
 
+/// Nobody renews anything then: what the kernel drops with a link would be gone.
+#[test]
+fn a_nic_that_loses_its_link_has_all_as_before_when_it_is_back() {
+    let (machine, lan) = machine();
+    let node = machine.node();
+    let before = machine.snapshot();
+    machine.init(BRIDGED);
+    let run = machine.start_run(BRIDGED);
+    await_own_addresses(&machine);
+    let moved = machine.snapshot();
+    // Each link has a route for multicast, and the kernel lists the link's last that was up last.
+    let routes = || {
+        let shown = node.run("ip", "-6 route show table all");
+        let mut routes: Vec<String> = shown.lines().map(str::to_owned).collect();
+        routes.sort();
+        routes
+    };
+    let routes_before = routes();
+    let (mut client, mut server) = connection(&machine, &lan);
+    let set = |state: &str| drop(node.run("ip", format!("link set eth0 {state}")));
+    let cable: [&dyn Fn(); 2] = [&|| lan.unplug(), &|| lan.plug()];
+    let person: [&dyn Fn(); 2] = [&|| set("down"), &|| set("up")];
+    for [cut, mend] in [cable, person] {
+        let show = || node.run("ip", "-o link show dev eth0");
+        cut();
+        machine.await_network("state DOWN", show);
+        // It comes when it is sent again.
+        client.write_all(b"ping").unwrap();
+        mend();
+        machine.await_network("state UP", show);
+        server.read_exact(&mut [0; 4]).unwrap();
+        moved.assert_same_but("IPv6 routes", &machine.snapshot());
+        assert_eq!(routes(), routes_before);
+        lan.assert_reached(&machine);
+    }
+    assert_eq!(run.count("restored"), 0);
+    assert!(run.stop().success());
+    machine.cleanup("");
+    before.assert_same(&machine.snapshot());
+}
+
 #[test]
 fn the_bridge_follows_the_mtu_of_its_nic() {
     let (machine, lan) = machine();

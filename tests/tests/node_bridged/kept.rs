@@ -5,7 +5,10 @@ use std::process::Command;
 use podwire_tests::machine::Machine;
 use podwire_tests::{NodeRun, agent_binary};
 
-use super::{BRIDGED, assert_moved, assert_moved_back, boot_file, machine};
+use super::guard::{GUARD, await_guard_end};
+use super::{
+    BRIDGED, assert_moved, assert_moved_back, await_moved_back, boot_file, machine, phase,
+};
 
 /// Runs the start of a command line before that of a verb, and returns its output and whether it
 /// succeeded.
@@ -35,6 +38,58 @@ fn a_bridge_stays_whose_nic_can_not_be_moved_back() {
     assert!(boot_file(&machine).contains("del-port br-ex eth0"));
     machine.cleanup("");
     assert_moved_back(&machine, &lan);
+}
+
+/// Open vSwitch could not write down that the NIC leaves: it would stay in the bridge, without the
+/// addresses by which the machine is reached there.
+#[test]
+fn a_full_disk_leaves_the_nic_in_the_bridge_with_all_that_it_has() {
+    const FILLING: &str = "/run/openvswitch/filling";
+    let (machine, lan) = machine();
+    let node = machine.node();
+    node.kill_vswitchd();
+    node.stop_ovsdb_server();
+    let small = "cp -a /run/openvswitch /run/copy && \
+                 mount -t tmpfs -o size=1m none /run/openvswitch && \
+                 cp -a /run/copy/. /run/openvswitch && rm -r /run/copy";
+    node.run("sh", ["-c", small]);
+    node.start_ovsdb_server();
+    node.start_vswitchd();
+    // The last page of the database's file has room for a few more changes.
+    let fill = format!(
+        "dd if=/dev/zero of={FILLING} bs=4k 2>/dev/null; i=0; \
+         while ovs-vsctl set bridge br-int external_ids:i=$i 2>/dev/null; do i=$((i + 1)); done"
+    );
+    let fill = || drop(node.run("sh", ["-c", &fill]));
+    let empty = || drop(node.run("rm", FILLING));
+
+    machine.init(BRIDGED);
+    fill();
+    for verb in ["rollback", "cleanup"] {
+        let refused = machine.podwire_node(verb, "");
+        refused.assert_says(Some(1), &["uplink eth0 in br-ex", "conf.db: write failed"]);
+        assert_moved(&machine);
+        lan.assert_reached(&machine);
+        assert_eq!(phase(&machine).as_deref(), Some("confirmed"));
+    }
+    await_guard_end(&machine);
+    empty();
+    machine.podwire_node("rollback", "").success("rollback");
+    assert_moved_back(&machine, &lan);
+
+    // The guard tries again until there is room.
+    machine.init(format!("{BRIDGED} --confirm-within 20s"));
+    fill();
+    let log = GUARD.replace("/guard", "/guard.log");
+    machine.await_file(&log, |text| {
+        text.contains("conf.db: write failed); retrying")
+    });
+    assert_moved(&machine);
+    lan.assert_reached(&machine);
+    empty();
+    await_moved_back(&machine);
+    assert_moved_back(&machine, &lan);
+    machine.cleanup("");
 }
 
 #[test]

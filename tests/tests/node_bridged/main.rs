@@ -14,6 +14,7 @@ mod temporary;
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
+use std::time::Duration;
 
 use podwire_tests::lan::Lan;
 use podwire_tests::machine::Machine;
@@ -22,6 +23,9 @@ use serde_json::{Value, json};
 
 /// What the machine is told.
 const BRIDGED: &str = "--profile bridged --ovn-remote tcp:203.0.113.6:6642";
+
+/// How long a connection may stand still.
+const LIMIT: Duration = Duration::from_secs(60);
 
 fn machine() -> (Machine, Lan) {
     Lan::with_machine()
@@ -43,11 +47,11 @@ fn await_addresses(machine: &Machine, link: &str) {
     });
 }
 
-/// Waits until nobody else was found to have an address of eth0: the kernel makes its route then.
+/// Waits until nobody else was found to have an address of a link: the kernel makes its route then.
 #[track_caller]
 fn await_own_addresses(machine: &Machine) {
-    machine.await_set("no tentative address on eth0", || {
-        let show = "-6 address show dev eth0 tentative";
+    machine.await_set("no tentative address", || {
+        let show = "-6 address show up tentative";
         let shown = machine.node().run("ip", show);
         shown.is_empty().then_some(()).ok_or(shown)
     });
@@ -193,18 +197,23 @@ fn a_person_confirms_or_the_nic_is_moved_back_at_the_deadline() {
     before.assert_same(&machine.snapshot());
 }
 
+/// The ends of a connection from the machine to its gateway.
+#[track_caller]
+fn connection(machine: &Machine, lan: &Lan) -> (TcpStream, TcpStream) {
+    let gateway = "192.0.2.1:7000";
+    let listener = lan.place().run(|| TcpListener::bind(gateway)).unwrap();
+    let client = machine.node().place().run(|| TcpStream::connect(gateway));
+    let (client, server) = (client.unwrap(), listener.accept().unwrap().0);
+    for end in [&client, &server] {
+        end.set_read_timeout(Some(LIMIT)).unwrap();
+    }
+    (client, server)
+}
+
 #[test]
 fn a_connection_stays_while_the_nic_is_moved_and_moved_back() {
     let (machine, lan) = machine();
-    let listener = lan
-        .place()
-        .run(|| TcpListener::bind("192.0.2.1:7000"))
-        .unwrap();
-    let client = machine
-        .node()
-        .place()
-        .run(|| TcpStream::connect("192.0.2.1:7000"));
-    let (mut client, (mut server, _)) = (client.unwrap(), listener.accept().unwrap());
+    let (mut client, mut server) = connection(&machine, &lan);
     let mut exchange = || {
         let mut read = [0; 4];
         client.write_all(b"ping").unwrap();
