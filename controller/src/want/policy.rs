@@ -245,6 +245,13 @@ fn from_node() -> [String; 2] {
     })
 }
 
+/// A match for what comes from the nodes' management ports.
+pub fn from_nodes(v4: bool) -> String {
+    let family = if v4 { Family::V4 } else { Family::V6 };
+    let set = nodes_set_ids(family).hashed();
+    format!("{}.src == ${set}", family.field())
+}
+
 /// Gives ACLs a tier.
 fn at_tier(rows: &mut [Row], tier: i64) {
     for row in rows.iter_mut().filter(|row| row.table == Table::Acl) {

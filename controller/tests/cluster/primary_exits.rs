@@ -7,7 +7,7 @@ use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::time::Duration;
 
 use podwire_tests::apiserver::{endpoints, pod_on, service};
-use podwire_tests::ovn::OvnNode;
+use podwire_tests::ovn::{Central, OvnNode};
 use podwire_tests::{Place, Pod, traffic};
 use serde_json::{Value, json};
 
@@ -117,6 +117,16 @@ pub(crate) fn source(from: &Place, to: &Place, address: &str) -> IpAddr {
         .run(|| TcpStream::connect_timeout(&at, limit))
         .unwrap_or_else(|error| panic!("{address}: {error}"));
     listener.accept().unwrap().1.ip()
+}
+
+/// Waits until an address is translated, or is not.
+fn await_nat(central: &Central, address: &IpAddr, is_there: bool) {
+    let of = json!([["external_ip", "==", address.to_string()]]);
+    let until = if is_there { "!=" } else { "==" };
+    let northbound = central.northbound();
+    northbound
+        .wait("NAT", of, until, &["external_ip"], json!([]))
+        .unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -268,12 +278,44 @@ async fn pods_of_primary_networks_leave_the_cluster_by_their_own_nodes_and_reach
         }
     }
 
+    // A service with a node port: the way to its endpoint, and back.
+    let exposed = |is_exposed: bool| {
+        let mut service = service("shop", "web", "10.96.0.41", 80);
+        if is_exposed {
+            service["spec"]["type"] = "NodePort".into();
+            service["spec"]["ports"][0]["nodePort"] = 30080.into();
+        }
+        service
+    };
+    server.apply(exposed(true));
+    server.apply(endpoints(
+        "shop",
+        "web",
+        &[&one.default[0].to_string()],
+        8080,
+    ));
+    let ways = || {
+        let policies = central.nbctl("lr-policy-list ovn_cluster_router");
+        let nats = central.nbctl("lr-nat-list shop_ovn_cluster_router");
+        let lines = policies.lines().chain(nats.lines());
+        lines
+            .filter(|it| it.contains("8080") || it.starts_with("dnat"))
+            .count()
+    };
+    await_nat(central, &one.default[0], true);
+    assert_eq!(ways(), 4);
+
     // A successor has nothing to do.
     controller.idle().await;
     controller.stop().await.unwrap();
     let mut next = Running::start(central, server, &BOTH);
     let done = next.idle().await;
     assert_eq!((done.operations, done.writes), (0, 0));
+    server.apply(exposed(false));
+    await_nat(central, &one.default[0], false);
+    assert_eq!(ways(), 0);
+    server.apply(exposed(true));
+    await_nat(central, &one.default[0], true);
     // A way out goes with the last pod of its node.
     two.pod.del().success();
     server.delete("shop", "two");
