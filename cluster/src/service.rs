@@ -181,6 +181,14 @@ impl Service {
         IpNet::aggregate(&own.copied().collect())
     }
 
+    /// Whether nodes lead clients from outside to it.
+    pub fn is_exposed(&self) -> bool {
+        let mut ports = self.ports.iter();
+        ports.any(|port| port.node_port.is_some())
+            || !self.external_ips.is_empty()
+            || !self.balancer_ips.is_empty()
+    }
+
     /// The endpoints behind a port, of those that are `wanted`: the ones that are ready; if none
     /// is, those that still serve while they terminate.
     pub fn endpoints<'a>(

@@ -24,6 +24,15 @@ pub(crate) const NAME: &str = "inet podwire-node";
 /// The same of the table for what leaves by the door.
 pub(crate) const DOOR: &str = "netdev podwire-door";
 
+/// The same of the table for what goes by OVN's router to pods of this node.
+pub(crate) const ROUTER: &str = "netdev podwire-router";
+
+/// All of them.
+pub(crate) const NAMES: [&str; 3] = [NAME, DOOR, ROUTER];
+
+/// The bit of a packet's mark that leads it to OVN's router, in place of the pod itself.
+pub(crate) const BY_ROUTER: u32 = 0x0400_0000;
+
 /// The bit of a packet's mark that leads it by the door. Kubernetes' own programs use the lower
 /// half.
 pub(crate) const BY_DOOR: u32 = 0x0100_0000;
@@ -66,7 +75,29 @@ impl Table {
 
     /// The name, if it is one of podwire's tables.
     pub(crate) fn known(&self) -> Option<&'static str> {
-        [NAME, DOOR].into_iter().find(|name| self.name == *name)
+        NAMES.into_iter().find(|name| self.name == *name)
+    }
+
+    /// The link that its hooks are at, if they are at one.
+    pub(crate) fn link(name: &str) -> Option<&'static str> {
+        match name {
+            DOOR => Some(crate::DOOR),
+            ROUTER => Some(LINK),
+            _ => None,
+        }
+    }
+
+    /// The table that gives marked packets for pods of this node the MAC address of OVN's router.
+    pub(crate) fn router(mac: &str) -> Self {
+        let others = !BY_ROUTER;
+        let rule = format!(
+            "meta mark & {BY_ROUTER:#010x} != 0 ether daddr set {mac} meta mark set meta mark & \
+             {others:#010x}"
+        );
+        let mut table = Self::named(ROUTER);
+        let hook = format!("filter hook egress device \"{LINK}\" priority 0");
+        table.chain("out", &hook, vec![rule]);
+        table
     }
 
     /// The table of the profile *routed*; with a door, `doors` are those of the other nodes.

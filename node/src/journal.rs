@@ -58,7 +58,11 @@ pub(crate) enum JournalError {
 
 const FILE: &str = "journal";
 /// The file of each table's digest.
-const TABLES: [(&str, &str); 2] = [(firewall::NAME, "table"), (firewall::DOOR, "door")];
+const TABLES: [(&str, &str); 3] = [
+    (firewall::NAME, "table"),
+    (firewall::DOOR, "door"),
+    (firewall::ROUTER, "router"),
+];
 
 impl Journal {
     /// Reads the entries, without a lock.

@@ -153,6 +153,9 @@ impl Plan {
         let doors = door.then(|| plan.doors(settings, actual));
         let table = Table::routed(settings, &guarded, doors);
         plan.items.push(Item::Table(table));
+        if actual.has_egress && !actual.switch.locked.is_empty() {
+            plan.items.push(Item::Table(Table::router(&router_mac)));
+        }
         plan.uplink = Some(uplink.link.clone());
         plan.verdict = vec![
             format!("profile routed: {} is not touched", uplink.link),

@@ -230,7 +230,8 @@ impl Connections {
         let links = (interface, &*holds);
         let actual = Actual::all(client, southbound, firewalld, handle, links, known);
         let mut actual = actual.await?;
-        if settings.is_some_and(|settings| settings.doors.is_some()) {
+        let has_door = settings.is_some_and(|settings| settings.doors.is_some());
+        if has_door || !actual.switch.locked.is_empty() {
             actual.has_egress = nft::has_egress().await;
         }
         actual.recorded_tables = journal.tables().clone();

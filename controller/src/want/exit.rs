@@ -3,12 +3,18 @@
 //! there send outside has that as its source, and leaves as that of any pod of the node. So two
 //! networks may have the same addresses, and a node's host needs to know nothing of them.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
+
+use ipnet::IpNet;
+use podwire_cluster::service::Protocol;
 use podwire_ovs::nb::Table;
 use podwire_ovs::value::Value;
 
 use super::gateway::{FIRST, all_zero};
 use super::network::{marked, router};
-use super::{Column, Row, gateway_chassis, policy_of, router_port, to_router};
+use super::policy::from_nodes;
+use super::{Column, ROUTER, Row, gateway_chassis, policy_of, router_port, to_router};
 use crate::cluster::network::Shape;
 use crate::ipam::{Assigned, join_addresses, mac, nth};
 use crate::key::Network;
@@ -19,6 +25,11 @@ use crate::names;
 const INSIDE: i64 = 102;
 const OUT: i64 = 101;
 const NOWHERE: i64 = 100;
+/// Those of the router of all nodes, for the exposed ports of pods on primary networks: what nodes
+/// themselves send there, what pods send each other, what nodes pass on, and the answers.
+const FROM_NODES: i64 = 1001;
+const AMONG_PODS: i64 = 1000;
+const PASSED_ON: i64 = 999;
 /// The place in the router's own network to which its default routes lead, so that its policies
 /// are asked. Nobody has it.
 const NOBODY: u16 = u16::MAX;
@@ -108,4 +119,85 @@ pub fn gateway(
         rows.push(policy_of(&router, OUT, here, "reroute", hop));
     }
     marked(rows, (of, shape))
+}
+
+/// Endpoints of services with addresses outside of the cluster, on one node and of one network: by
+/// address and port on the default network, the address on the network.
+pub type Exposed = BTreeMap<(Protocol, SocketAddr), IpAddr>;
+
+/// What the router of all nodes has for all networks: what pods send each other is not what a node
+/// passes on.
+pub fn among_pods(pods: &[IpNet]) -> Vec<Row> {
+    let own = |v4: bool| {
+        let nets = pods.iter().filter(|net| net.addr().is_ipv4() == v4);
+        let nets: BTreeSet<String> = nets.map(ToString::to_string).collect();
+        let ip = if v4 { "ip4" } else { "ip6" };
+        let nets = Vec::from_iter(nets).join(", ");
+        (!nets.is_empty()).then(|| {
+            let both = format!("{ip}.src == {{{nets}}} && {ip}.dst == {{{nets}}}");
+            policy_of(ROUTER, AMONG_PODS, both, "allow", Value::empty())
+        })
+    };
+    [true, false].into_iter().filter_map(own).collect()
+}
+
+/// The way to a network's pods on a node, by its way out there. What they answer comes back to the
+/// node's host, also if pods leave by a gateway router.
+pub fn inward(
+    (of, shape): (&Network, &Shape),
+    node: &str,
+    assigned: &Assigned,
+    exposed: &Exposed,
+) -> Vec<Row> {
+    let outer = outer_port(of, node);
+    let mut rows = Vec::new();
+    let pods = exposed.iter().map(|((_, at), own)| (at.ip(), own));
+    for (address, own) in BTreeMap::from_iter(pods) {
+        let mut nat = Row::new(Table::Nat, "")
+            .set("type", "dnat")
+            .set("external_ip", address.to_string())
+            .set("logical_ip", own.to_string());
+        let port = Column::Reference(Table::LogicalRouterPort, outer.as_str().into());
+        nat.columns.push(("gateway_port", port));
+        rows.push(nat.under(Table::LogicalRouter, &router(of), "nat"));
+    }
+    for own in &assigned.addresses {
+        let v4 = own.addr().is_ipv4();
+        if !exposed.keys().any(|(_, at)| at.is_ipv4() == v4) {
+            continue;
+        }
+        let by = format!(r#"inport == "{}""#, names::router_port(node));
+        let [to, from] = ["dst", "src"].map(|side| sockets(exposed, v4, side));
+        let host = nth(own.trunc(), 2);
+        let ways = [
+            (FROM_NODES, format!("{} && {to}", from_nodes(v4)), own),
+            (PASSED_ON, format!("{by} && {to}"), own),
+            (PASSED_ON, format!("{by} && {from}"), &host),
+        ];
+        rows.extend(ways.map(|(priority, matching, hop)| {
+            policy_of(
+                ROUTER,
+                priority,
+                matching,
+                "reroute",
+                hop.addr().to_string(),
+            )
+        }));
+    }
+    marked(rows, (of, shape))
+}
+
+/// Packets from (`src`) or to (`dst`) these endpoints of a family.
+fn sockets(exposed: &Exposed, v4: bool, side: &str) -> String {
+    let mut by_port: BTreeMap<(Protocol, u16), Vec<String>> = BTreeMap::new();
+    for (protocol, at) in exposed.keys().filter(|(_, at)| at.is_ipv4() == v4) {
+        let addresses = by_port.entry((*protocol, at.port())).or_default();
+        addresses.push(at.ip().to_string());
+    }
+    let ip = if v4 { "ip4" } else { "ip6" };
+    let clauses = by_port.into_iter().map(|((protocol, port), addresses)| {
+        let addresses = addresses.join(", ");
+        format!("({ip}.{side} == {{{addresses}}} && {protocol}.{side} == {port})")
+    });
+    format!("({})", Vec::from_iter(clauses).join(" || "))
 }

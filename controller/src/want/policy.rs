@@ -210,30 +210,32 @@ pub fn tiered_door() -> Vec<Row> {
     let group = tiered_pods_group();
     let mut rows = vec![row(Table::PortGroup, tiered_pods())];
     for direction in Direction::BOTH {
-        let ids = tiered_pods()
-            .and("direction", direction)
-            .and("type", "alwaysAllow");
-        let name = format!("tiered:{direction}");
-        let allow = ("allow-related", tiers::DOOR);
-        let more = always(direction, &[]);
-        rows.push(acl((&group, &group, direction), allow, &more, &name, ids));
+        let mut add = |kind: &str, clauses: &[String]| {
+            let ids = tiered_pods().and("direction", direction).and("type", kind);
+            let name = format!("tiered:{direction}");
+            let allow = ("allow-related", tiers::DOOR);
+            let more = matching::any(clauses);
+            rows.push(acl((&group, &group, direction), allow, &more, &name, ids));
+        };
+        // Two, for some of these pods are on other networks.
+        add("alwaysAllow", &neighbours());
+        if direction == Direction::Ingress {
+            add("ownNode", &from_node());
+        }
     }
     at_tier(&mut rows, tiers::ADMIN);
     rows
 }
 
-/// What passes in any case: neighbours, a pod's own node, and what else is given. One ACL, because
-/// ovn-northd computes each for each switch with one of its pods.
-fn always(direction: Direction, else_: &[&str]) -> String {
-    let mut clauses = vec!["arp".to_owned(), "nd".to_owned()];
-    if direction == Direction::Ingress {
-        clauses.extend(else_.iter().map(ToString::to_string));
-        clauses.extend(from_node());
-    }
-    matching::any(&clauses)
+/// What passes in any case, in one ACL beside what else does, because ovn-northd computes each for
+/// each switch with one of its pods.
+fn neighbours() -> Vec<String> {
+    vec!["arp".to_owned(), "nd".to_owned()]
 }
 
-/// Matches for a pod's own node: what comes from others enters by the router.
+/// Matches for a pod's own node: what comes from others enters by the router. They are for switches
+/// with a node's port alone: on another one there is no such group, and ovn-controller leaves out
+/// all of an ACL that names it.
 fn from_node() -> [String; 2] {
     Family::BOTH.map(|family| {
         let set = hashed(&nodes_set_ids(family).id());
@@ -243,6 +245,13 @@ fn from_node() -> [String; 2] {
             family.field()
         )
     })
+}
+
+/// A match for what comes from the nodes' management ports.
+pub fn from_nodes(v4: bool) -> String {
+    let family = if v4 { Family::V4 } else { Family::V6 };
+    let set = nodes_set_ids(family).hashed();
+    format!("{}.src == ${set}", family.field())
 }
 
 /// Gives ACLs a tier.
@@ -268,18 +277,33 @@ pub fn namespace(namespace: &str, directions: &BTreeSet<Direction>) -> Vec<Row> 
         let group = isolated_group(namespace, direction);
         let name = format!("NP:{namespace}:{direction}");
         let ids = || isolated_ids(namespace, direction);
-        rows.extend(isolating(&group, direction, &name, ids));
+        let of = (&*group, &Network::DEFAULT);
+        rows.extend(isolating(of, direction, &name, ids));
     }
     rows
 }
 
-/// What isolates the pods of a group.
-fn isolating(group: &str, direction: Direction, name: &str, ids: impl Fn() -> Ids) -> [Row; 2] {
+/// What isolates the pods of a group, whose ports are on this network.
+fn isolating(
+    (group, network): (&str, &Network),
+    direction: Direction,
+    name: &str,
+    ids: impl Fn() -> Ids,
+) -> [Row; 2] {
     let row = |kind: &str, action: (&str, u16), more: &str| {
         let ids = ids().and("type", kind);
         acl((group, group, direction), action, more, name, ids)
     };
-    let more = always(direction, &HAIRPIN);
+    let mut passes = neighbours();
+    if direction == Direction::Ingress {
+        passes.extend(HAIRPIN.map(str::to_owned));
+        passes.extend(
+            from_node()
+                .into_iter()
+                .filter(|_| *network == Network::DEFAULT),
+        );
+    }
+    let more = matching::any(&passes);
     [
         row("defaultDeny", ("drop", DROP), ""),
         // Without any rule that is `allow-related` and any load balancer, a switch follows no

@@ -14,7 +14,7 @@ use crate::packets::{Named, Network};
 use crate::policies::{TESTS, await_reach, connects, labelled, namespace};
 use crate::primary::none_talk;
 use crate::primary_exits::{BOTH, OUTSIDE, addresses, host, source, wired, with_network};
-use crate::user_networks::{OF_NAMESPACE, is_made, of_namespace};
+use crate::user_networks::{OF_CLUSTER, OF_NAMESPACE, is_made, of_namespace, of_team};
 
 const NODE_SUBNETS: &str = "k8s.ovn.org/node-subnets";
 
@@ -347,6 +347,75 @@ async fn a_primary_network_of_parts_has_services_policies_and_a_way_out() {
     }
     next.idle().await;
     assert_eq!(names(central, "Logical_Router"), ["ovn_cluster_router"]);
+    drop(agents);
+    next.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_primary_network_of_parts_joins_the_namespaces_that_it_selects() {
+    let (network, mut controller) = Network::start(&BOTH);
+    let agents = network.start_agents();
+    let (server, central) = (&network.server, &network.central);
+    for name in ["shop", "bank", "park"] {
+        let mut namespace = crate::primary::labelled(name);
+        namespace["metadata"]["labels"]["team"] =
+            if name == "park" { "blue" } else { "red" }.into();
+        server.apply(namespace);
+    }
+    let shape = json!({ "topology": "Layer3", "layer3": { "role": "Primary", "subnets": [
+        { "cidr": "10.1.0.0/16", "hostSubnet": 24 }, { "cidr": "fd01::/48" },
+    ] } });
+    server.apply(of_team("own", "red", &shape));
+    is_made(server, (OF_CLUSTER, "", "own"));
+    let one = wired(&network, 0, "shop", "one");
+    let near = wired(&network, 0, "bank", "near");
+    let far = wired(&network, 1, "bank", "far");
+    central.sync();
+    // Those on one node share its part.
+    let parts = [&one, &near, &far].map(|it| it.own.clone());
+    let expected = [
+        ["10.1.0.3", "fd01::3"],
+        ["10.1.0.4", "fd01::4"],
+        ["10.1.1.3", "fd01:0:0:1::3"],
+    ];
+    assert_eq!(
+        parts,
+        expected.map(|it| it.map(|it| it.parse::<IpAddr>().unwrap()).to_vec())
+    );
+    for to in [&near, &far] {
+        for address in &to.own {
+            traffic::ping_until_answered(one.pod.place(), *address).unwrap();
+            traffic::tcp_echo(one.pod.place(), to.pod.place(), *address, 1 << 18).unwrap();
+            traffic::udp_echo(to.pod.place(), one.pod.place(), one.own[0], 500).unwrap();
+        }
+    }
+    // The services of each are the other's, too.
+    server.apply(service("bank", "front", "10.96.0.40", 80));
+    let end = far.default[0].to_string();
+    server.apply(endpoints("bank", "front", &[&end], 8080));
+    let vips = json!(["map", [["10.96.0.40:80", format!("{}:8080", far.own[0])]]]);
+    let is_there = json!([["vips", "==", vips]]);
+    let northbound = central.northbound();
+    northbound
+        .wait("Load_Balancer", is_there, "!=", &["name"], json!([]))
+        .unwrap();
+    central.sync();
+    let by = Some("10.96.0.40:80".parse().unwrap());
+    let at = SocketAddr::new(far.own[0], 8080);
+    traffic::tcp_echo_by(one.pod.place(), far.pod.place(), at, by, 1 << 16).unwrap();
+    let of_default = SocketAddr::new(far.default[0], 9003);
+    none_talk(&[(&one.pod, far.pod.place(), of_default, None)]);
+    // A namespace that it does not select has no network, and its pods wait.
+    let mut alone = pod_of("node-a", "alone");
+    alone["metadata"]["namespace"] = "park".into();
+    server.apply(alone);
+    await_event(server, "Pod", "alone", "no primary network yet");
+    server.delete("park", "alone");
+    controller.idle().await;
+    controller.stop().await.unwrap();
+    let mut next = Running::start(central, server, &BOTH);
+    let done = next.idle().await;
+    assert_eq!((done.operations, done.writes), (0, 0));
     drop(agents);
     next.stop().await.unwrap();
 }

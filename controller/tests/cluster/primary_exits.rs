@@ -6,13 +6,13 @@ use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::time::Duration;
 
-use podwire_tests::apiserver::{endpoints, pod_on, service};
-use podwire_tests::ovn::OvnNode;
+use podwire_tests::apiserver::{ApiServer, endpoints, pod_on, service};
+use podwire_tests::ovn::{Central, OvnNode};
 use podwire_tests::{Place, Pod, traffic};
 use serde_json::{Value, json};
 
-use crate::fixture::{Running, annotation, await_row, column, names};
-use crate::networks::{NETWORKS, definition};
+use crate::fixture::{Running, annotation, await_row, column, names, pod_of, populate};
+use crate::networks::{NETWORKS, await_event, definition};
 use crate::packets::Network;
 use crate::primary::{labelled, none_talk};
 
@@ -22,14 +22,18 @@ pub(crate) const OUTSIDE: [&str; 2] = ["198.51.100.1", "2001:db8:1::1"];
 
 /// A namespace with a primary network of its name.
 pub(crate) fn with_network(network: &Network, namespace: &str, shape: &Value) {
-    network.server.apply(labelled(namespace));
+    defined(&network.server, namespace, shape);
+}
+
+fn defined(server: &ApiServer, namespace: &str, shape: &Value) {
+    server.apply(labelled(namespace));
     let mut shape = shape.clone();
     shape["role"] = "primary".into();
     shape["netAttachDefName"] = format!("{namespace}/own").into();
     let mut own = definition("own", namespace, &shape);
     own["metadata"]["namespace"] = namespace.into();
     own["metadata"]["uid"] = format!("uid-of-{namespace}-own").into();
-    network.server.apply(own);
+    server.apply(own);
 }
 
 pub(crate) fn addresses(entry: &Value) -> Vec<IpAddr> {
@@ -117,6 +121,16 @@ pub(crate) fn source(from: &Place, to: &Place, address: &str) -> IpAddr {
         .run(|| TcpStream::connect_timeout(&at, limit))
         .unwrap_or_else(|error| panic!("{address}: {error}"));
     listener.accept().unwrap().1.ip()
+}
+
+/// Waits until an address is translated, or is not.
+fn await_nat(central: &Central, address: &IpAddr, is_there: bool) {
+    let of = json!([["external_ip", "==", address.to_string()]]);
+    let until = if is_there { "!=" } else { "==" };
+    let northbound = central.northbound();
+    northbound
+        .wait("NAT", of, until, &["external_ip"], json!([]))
+        .unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -268,12 +282,44 @@ async fn pods_of_primary_networks_leave_the_cluster_by_their_own_nodes_and_reach
         }
     }
 
+    // A service with a node port: the way to its endpoint, and back.
+    let exposed = |is_exposed: bool| {
+        let mut service = service("shop", "web", "10.96.0.41", 80);
+        if is_exposed {
+            service["spec"]["type"] = "NodePort".into();
+            service["spec"]["ports"][0]["nodePort"] = 30080.into();
+        }
+        service
+    };
+    server.apply(exposed(true));
+    server.apply(endpoints(
+        "shop",
+        "web",
+        &[&one.default[0].to_string()],
+        8080,
+    ));
+    let ways = || {
+        let policies = central.nbctl("lr-policy-list ovn_cluster_router");
+        let nats = central.nbctl("lr-nat-list shop_ovn_cluster_router");
+        let lines = policies.lines().chain(nats.lines());
+        lines
+            .filter(|it| it.contains("8080") || it.starts_with("dnat"))
+            .count()
+    };
+    await_nat(central, &one.default[0], true);
+    assert_eq!(ways(), 4);
+
     // A successor has nothing to do.
     controller.idle().await;
     controller.stop().await.unwrap();
     let mut next = Running::start(central, server, &BOTH);
     let done = next.idle().await;
     assert_eq!((done.operations, done.writes), (0, 0));
+    server.apply(exposed(false));
+    await_nat(central, &one.default[0], false);
+    assert_eq!(ways(), 0);
+    server.apply(exposed(true));
+    await_nat(central, &one.default[0], true);
     // A way out goes with the last pod of its node.
     two.pod.del().success();
     server.delete("shop", "two");
@@ -298,4 +344,32 @@ async fn pods_of_primary_networks_leave_the_cluster_by_their_own_nodes_and_reach
     assert_eq!(names(central, "Logical_Router"), ["ovn_cluster_router"]);
     drop(agents);
     next.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_whose_subnet_is_full_says_which_network_has_no_way_out_there() {
+    let (central, server) = (Central::start(), ApiServer::start());
+    populate(&server);
+    for name in ["second", "third"] {
+        server.apply(pod_of("node-a", name));
+    }
+    // Of four addresses for pods, three are taken.
+    let small = ["--cluster-subnets", "10.244.0.0/24/29"];
+    let mut controller = Running::start(&central, &server, &small);
+    controller.idle().await;
+    defined(&server, "shop", &json!({ "subnets": "10.1.0.0/24" }));
+    let mut pod = pod_of("node-a", "last");
+    pod["metadata"]["namespace"] = "shop".into();
+    server.apply(pod);
+    let is_there = |pod: &Value| annotation(pod, NETWORKS).is_some();
+    let pod = server.await_object(("Pod", "shop", "last"), is_there);
+    let all = annotation(&pod, NETWORKS).unwrap();
+    let own = ["default", "shop/own"].map(|entry| addresses(&all[entry])[0].to_string());
+    assert_eq!(own, ["10.244.0.6", "10.1.0.2"]);
+    let said = "pods of network shop have no way to the outside there";
+    await_event(&server, "Node", "node-a", said);
+    controller.idle().await;
+    let ports = names(&central, "Logical_Router_Port");
+    assert!(!ports.contains(&"rtoe-shop_node-a".to_owned()), "{ports:?}");
+    controller.stop().await.unwrap();
 }

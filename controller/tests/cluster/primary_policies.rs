@@ -145,6 +145,14 @@ async fn a_policy_is_enforced_on_the_primary_network_of_its_pods_by_that_network
         await_reach(client.place(), vip, true);
         assert_eq!(ask(client.place(), vip).as_deref(), Ok("web"));
     }
+    // Itself by its service, and who is next to it, are always there.
+    await_reach(web.place(), vip, true);
+    web.place().run(|| {
+        let mut command = std::process::Command::new("ip");
+        command.args(["neigh", "flush", "dev", "ovn-udn1"]);
+        assert!(command.status().unwrap().success());
+    });
+    assert_eq!(ask(web.place(), to_far).as_deref(), Ok("far"));
     network.label(&far, "other");
     await_reach(far.place(), to_web, false);
     assert!(!connects(far.place(), vip) && connects(near.place(), to_web));

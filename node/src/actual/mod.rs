@@ -10,8 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use podwire_ovs::client::Client;
 
-use crate::DOOR;
-use crate::firewall;
+use crate::firewall::{self, Table};
 use crate::firewalld::{Firewalld, Rule};
 use crate::items::{Actual, ObservedTable, Tables, read_sysctl};
 use crate::moved::Moved;
@@ -124,12 +123,11 @@ impl Actual {
 async fn tables(actual: &Actual) -> Result<Tables, NftError> {
     let there = nft::tables().await?;
     let mut tables = BTreeMap::new();
-    for name in [firewall::NAME, firewall::DOOR]
-        .into_iter()
-        .filter(|it| there.contains(*it))
-    {
+    let names = firewall::NAMES.into_iter();
+    for name in names.filter(|it| there.contains(*it)) {
         if let Some(listed) = nft::list(name).await? {
-            tables.insert(name, ObservedTable::of(&listed, actual.index(DOOR)));
+            let link = Table::link(name).and_then(|link| actual.index(link));
+            tables.insert(name, ObservedTable::of(&listed, link));
         }
     }
     let services = there.iter().any(|it| it.starts_with(nft::SERVICES));

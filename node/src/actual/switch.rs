@@ -1,7 +1,9 @@
 //! The switch's rows, from the replica of its database.
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 
+use ipnet::IpNet;
 use podwire_ovs::client::{Client, State};
 use podwire_ovs::replica::{Db, TableSpec};
 use podwire_ovs::vswitch::{self, BridgeMappings};
@@ -15,6 +17,9 @@ use crate::southbound;
 /// A column that came to the schema with the limit of each zone (Open vSwitch 3.3), and that nobody
 /// changes while pods come and go.
 const DEFAULT_LIMIT: &str = "ct_zone_default_limit";
+
+/// A pod's interface on its primary network, if that is not the default one.
+const PRIMARY: &str = "ovn-udn1";
 
 /// The watched tables: those that the agent watches, with the requested MAC address of an interface
 /// and whether a port is protected.
@@ -64,6 +69,7 @@ pub(crate) fn switch(client: &Client, southbound: Option<&Client>) -> ObservedSw
             ports: ObservedPort::all(db),
             networks: networks(db),
             limits_connections: root.map(|_| db.has_column("Datapath", DEFAULT_LIMIT)),
+            locked: locked(db),
             nics: ObservedNic::all(db),
             keys,
             owned,
@@ -88,6 +94,27 @@ fn networks(db: &Db) -> BTreeSet<String> {
     let entries = mappings.entries();
     let there = entries.filter(|(_, bridge)| db.bridge_by_name(bridge).is_some());
     there.map(|(network, _)| network.to_owned()).collect()
+}
+
+/// The addresses of pods on the default network that have another primary one.
+fn locked(db: &Db) -> BTreeSet<IpAddr> {
+    let mut addresses = Vec::new();
+    let mut sandboxes = BTreeSet::new();
+    for row in db.rows("Interface") {
+        let mut ids = strings(&row);
+        let Some(sandbox) = ids.remove("sandbox") else {
+            continue;
+        };
+        match ids.get("pod-if-name") {
+            Some(name) if name == PRIMARY => drop(sandboxes.insert(sandbox)),
+            _ if ids.contains_key("k8s.ovn.org/nad") => {}
+            _ => addresses.extend(ids.remove("ip_addresses").map(|own| (sandbox, own))),
+        }
+    }
+    let own = addresses.iter().filter(|(it, _)| sandboxes.contains(it));
+    let nets = own.flat_map(|(_, own)| own.split(','));
+    nets.filter_map(|net| Some(net.parse::<IpNet>().ok()?.addr()))
+        .collect()
 }
 
 /// Number of pods with ports, which have a sandbox.

@@ -75,10 +75,7 @@ impl FirewallNotices {
             };
             if message_type != NEW_GENERATION {
                 let table = text(OBJECTS_TABLE).unwrap_or_default();
-                if [firewall::NAME, firewall::DOOR]
-                    .iter()
-                    .any(|it| is_named(&table, it))
-                {
+                if firewall::NAMES.iter().any(|it| is_named(&table, it)) {
                     self.port = Some(port);
                 } else if is_named(&table, nft::SERVICES) {
                     self.port = Some(port);

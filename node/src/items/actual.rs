@@ -1,6 +1,7 @@
 //! The machine's actual state: the part that a plan is about.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use podwire_ovs::client::TlsKeys;
@@ -122,6 +123,8 @@ pub(crate) struct ObservedSwitch {
     pub(crate) ends: Option<Vec<ObservedEnd>>,
     /// Ports with the names of podwire's links to the network, by their names.
     pub(crate) ports: BTreeMap<&'static str, ObservedPort>,
+    /// The addresses of pods here that have a primary network of their own.
+    pub(crate) locked: BTreeSet<IpAddr>,
     /// The gateway bridge and its NIC.
     pub(crate) uplink: Option<ObservedUplink>,
     /// The ports of the gateway bridge.

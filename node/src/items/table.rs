@@ -5,15 +5,14 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::{Actual, Change, Item, Kind, State, View, link};
-use crate::DOOR;
-use crate::firewall::{self, Table, delete, mark};
+use crate::firewall::{Table, delete, mark};
 use crate::nft::{lasting, objects};
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct ObservedTable {
     is_dormant: bool,
-    /// The index of the door's link then: what the kernel has hooked to a link goes with it.
-    door: Option<u32>,
+    /// The index of its link then: what the kernel has hooked to a link goes with it.
+    link: Option<u32>,
     /// Chains: name and policy.
     chains: Vec<(String, String)>,
     /// Rules: chain and comment.
@@ -25,10 +24,10 @@ pub(crate) struct ObservedTable {
 
 impl ObservedTable {
     /// The table as nft(8) lists it.
-    pub(crate) fn of(listed: &Value, door: Option<u32>) -> Self {
+    pub(crate) fn of(listed: &Value, link: Option<u32>) -> Self {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let mut seen = Self {
-            door,
+            link,
             ..Self::default()
         };
         for object in objects(listed) {
@@ -84,16 +83,16 @@ impl Kind for Table {
     }
 
     fn state(&self, view: &View<'_>) -> State {
-        let is_door = self.name == firewall::DOOR;
-        if is_door && let Some(awaited) = link::lacks(view, DOOR) {
+        let link = Self::link(&self.name);
+        if let Some(awaited) = link.and_then(|link| link::lacks(view, link)) {
             return State::Waits(awaited);
         }
         let name = self.name.as_str();
         let Some(seen) = view.actual.tables.get(name) else {
             return State::Missing;
         };
-        if is_door && seen.door != view.actual.index(DOOR) {
-            return State::Differs(format!("link {DOOR} is another one"));
+        if let Some(link) = link.filter(|link| seen.link != view.actual.index(link)) {
+            return State::Differs(format!("link {link} is another one"));
         }
         let recorded = view.actual.recorded_tables.get(name);
         match seen.difference(self, recorded.map(String::as_str)) {

@@ -59,6 +59,8 @@ pub(crate) struct LocalNode {
     pub(crate) addresses: BTreeSet<IpAddr>,
     /// The networks of pods.
     pub(crate) pods: Vec<IpNet>,
+    /// The addresses of pods here that have a primary network of their own.
+    pub(crate) locked: BTreeSet<IpAddr>,
     /// Whether a gateway router of OVN's leads clients from outside to pods.
     pub(crate) router_leads: bool,
 }
@@ -73,11 +75,12 @@ impl LocalNode {
             node: settings.node_name.clone(),
             addresses: actual.node_addresses(),
             pods: pods.copied().collect(),
+            locked: actual.switch.locked.clone(),
             router_leads: settings.router_leads,
         }
     }
 
-    fn is_pod(&self, endpoint: &SocketAddr) -> bool {
+    pub(super) fn is_pod(&self, endpoint: &SocketAddr) -> bool {
         self.pods.iter().any(|net| net.contains(&endpoint.ip()))
     }
 }

@@ -123,7 +123,7 @@ impl Services {
                 Err(error @ NftError::Refused { .. }) => error,
                 written => return written,
             };
-            let found = refused::find(&frontends, &here.pods, &here.addresses).await?;
+            let found = refused::find(&frontends, here).await?;
             if found.is_empty() {
                 return Err(error);
             }
@@ -142,7 +142,6 @@ impl Services {
         frontends: &Frontends,
         here: &LocalNode,
     ) -> Result<Updated, NftError> {
-        let pods = &here.pods;
         for (name, refused) in &frontends.refused {
             if self.frontends.refused.get(name) != Some(refused) {
                 let (service, text) = (format!("{}/{}", name.0, name.1), claims::text(refused));
@@ -150,7 +149,7 @@ impl Services {
             }
         }
         self.health.serve(&frontends.health);
-        let contents = Contents::of(frontends, pods, &here.addresses);
+        let contents = Contents::of(frontends, here);
         let wanted = contents.seen();
         let looked = self.seen.is_none();
         let seen = match self.seen.take() {
@@ -172,7 +171,7 @@ impl Services {
             self.is_settled = true;
             return Ok(Updated::Nothing);
         }
-        let before = Contents::of(&self.frontends, pods, &here.addresses).seen();
+        let before = Contents::of(&self.frontends, here).seen();
         let is_other = self.is_overwritten || seen.as_ref() != Some(&before);
         let was_changed = looked && self.is_settled && is_other;
         let script = match self.is_overwritten {

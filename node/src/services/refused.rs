@@ -4,11 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
-use ipnet::IpNet;
 use podwire_cluster::ObjectName;
 use podwire_cluster::service::Protocol;
 
-use super::frontends::{Frontend, Frontends, Key};
+use super::frontends::{Frontend, Frontends, Key, LocalNode};
 use super::table::Contents;
 use crate::nft::{self, NftError};
 
@@ -18,11 +17,10 @@ use crate::nft::{self, NftError};
 /// nft's, if it refuses even a service that nothing is wrong with.
 pub(super) async fn find(
     frontends: &Frontends,
-    pods: &[IpNet],
-    here: &BTreeSet<IpAddr>,
+    here: &LocalNode,
 ) -> Result<BTreeMap<ObjectName, String>, NftError> {
     let check = async |frontends: &Frontends| {
-        let script = Contents::of(frontends, pods, here).anew();
+        let script = Contents::of(frontends, here).anew();
         nft::check("a part of the services' table", &script).await
     };
     check(&sample()).await?;

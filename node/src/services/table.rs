@@ -17,12 +17,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::net::{IpAddr, SocketAddr};
 
-use ipnet::IpNet;
+use podwire_cluster::gateway::led;
 use podwire_cluster::service::Protocol;
 
-use super::frontends::{Frontends, Key};
+use super::frontends::{Frontends, Key, LocalNode};
 use crate::LINK;
-use crate::firewall::{delete, mark};
+use crate::firewall::{BY_ROUTER, delete, mark};
 use crate::nft::SERVICES as NAME;
 
 /// Where the endpoints for clients on this node begin in `endpoints`.
@@ -57,8 +57,9 @@ pub(crate) struct Observed {
 
 impl Contents {
     /// The table for these frontends. Packets to endpoints that are neither pods nor here get this
-    /// node's address as their source, because their answers would not come back otherwise.
-    pub(crate) fn of(frontends: &Frontends, pods: &[IpNet], here: &BTreeSet<IpAddr>) -> Self {
+    /// node's address as their source, because their answers would not come back otherwise. Those
+    /// from outside to pods here with a primary network of their own get a mark.
+    pub(crate) fn of(frontends: &Frontends, here: &LocalNode) -> Self {
         let mut contents = Self::default();
         for (ip, family) in [("ip", "4"), ("ip6", "6")] {
             contents.fixed(ip, family);
@@ -67,22 +68,55 @@ impl Contents {
         contents.hooks();
         for (key, frontend) in &frontends.by_key {
             contents.frontend(key, frontend);
-            let far = frontend
-                .endpoints
-                .iter()
-                .chain(&frontend.inner)
-                .filter(|endpoint| {
-                    let ip = endpoint.ip();
-                    !here.contains(&ip) && !pods.iter().any(|net| net.contains(&ip))
-                });
-            let far: Vec<SocketAddr> = far.copied().collect();
-            for endpoint in far {
+            for endpoint in frontend.endpoints.iter().chain(&frontend.inner) {
+                let ip = endpoint.ip();
+                let set = match here.locked.contains(&ip) {
+                    true if frontend.is_external => "locked",
+                    false if !here.addresses.contains(&ip) && !here.is_pod(endpoint) => "outside",
+                    _ => continue,
+                };
                 let protocol = key.protocol.number();
-                let of = format!("{} . {protocol} . {}", endpoint.ip(), endpoint.port());
-                contents.element("outside", endpoint.ip(), of, String::new());
+                let of = format!("{ip} . {protocol} . {}", endpoint.port());
+                contents.element(set, ip, of, String::new());
             }
         }
+        for v4 in [true, false] {
+            contents.by_router(v4);
+        }
         contents
+    }
+
+    /// Leads what is for the ports of such pods to OVN's router, except what the host itself asks
+    /// them. By their primary network they don't answer to the management port, which is a
+    /// neighbour on the default one.
+    fn by_router(&mut self, v4: bool) {
+        let (ip, family) = if v4 { ("ip", "4") } else { ("ip6", "6") };
+        let name = format!("locked{family}");
+        if !self.elements.keys().any(|(set, _)| *set == name) {
+            return;
+        }
+        let key = format!("{ip} daddr . meta l4proto . th dport");
+        let to = format!("oifname \"{LINK}\" ct direction original {key} @{name}");
+        self.sets.insert(name, format!("set {{ typeof {key}; }}"));
+        let source = format!(
+            "{to} ct status dnat fib saddr type local snat {ip} to {}",
+            led(v4)
+        );
+        let marks = ["ct status dnat", "fib saddr type != local"]
+            .map(|whose| format!("{to} {whose} meta mark set meta mark | {BY_ROUTER:#010x}"));
+        // Before sources are translated, and after everybody who looks at a packet's mark.
+        let sources = "nat hook postrouting priority 95";
+        self.chain(
+            &format!("locked-sources{family}"),
+            Some(sources),
+            &[&source],
+        );
+        let after = "filter hook postrouting priority 300";
+        self.chain(
+            &format!("locked{family}"),
+            Some(after),
+            &[&marks[0], &marks[1]],
+        );
     }
 
     fn fixed(&mut self, ip: &str, family: &str) {

@@ -1,7 +1,5 @@
 mod real;
 
-use ipnet::IpNet;
-
 use super::frontends::Key;
 use super::table::Contents;
 use super::*;
@@ -19,6 +17,7 @@ fn here() -> LocalNode {
         ]
         .into(),
         pods: Vec::new(),
+        locked: BTreeSet::new(),
         router_leads: false,
     }
 }
@@ -104,13 +103,11 @@ fn cluster(service: Service, endpoints: &[(&str, &str)]) -> Cluster {
 }
 
 fn contents(cluster: &Cluster) -> Contents {
-    let here = here();
-    let pods: IpNet = "10.244.0.0/16".parse().unwrap();
-    Contents::of(
-        &Frontends::of(cluster, &here, |_| true),
-        &[pods],
-        &here.addresses,
-    )
+    let here = LocalNode {
+        pods: vec!["10.244.0.0/16".parse().unwrap()],
+        ..here()
+    };
+    Contents::of(&Frontends::of(cluster, &here, |_| true), &here)
 }
 
 #[test]

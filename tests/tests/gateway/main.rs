@@ -121,15 +121,15 @@ impl Cluster {
     }
 
     /// Makes node port 30080 a service of these addresses of a pod of node-a, with this external
-    /// traffic policy.
-    fn publish(&self, policy: &str, addresses: &[IpAddr]) {
+    /// traffic policy; 30086 by IPv6.
+    fn publish(&self, namespace: &str, policy: &str, addresses: &[IpAddr]) {
         for (address, cluster_ip) in addresses.iter().zip(["10.96.0.10", "fd00:96::10"]) {
             let name = if address.is_ipv4() { "web" } else { "web6" };
-            let mut service = apiserver::service("tests", name, cluster_ip, 80);
+            let mut service = apiserver::service(namespace, name, cluster_ip, 80);
             service["spec"]["type"] = "NodePort".into();
             service["spec"]["externalTrafficPolicy"] = policy.into();
             service["spec"]["ports"][0]["nodePort"] = 30080.into();
-            let mut slice = apiserver::endpoints("tests", name, &[&address.to_string()], 8080);
+            let mut slice = apiserver::endpoints(namespace, name, &[&address.to_string()], 8080);
             if address.is_ipv6() {
                 slice["addressType"] = "IPv6".into();
                 service["spec"]["ports"][0]["nodePort"] = 30086.into();
@@ -288,7 +288,7 @@ fn a_node_port_of_such_a_node_leads_to_its_pods_and_lets_in_nobody_whom_a_policy
     let (web, addresses) = node.wired(server, "web", "web");
     let at = SocketAddr::new(addresses[0], 8080);
     let listener = web.place().run(|| TcpListener::bind(at)).unwrap();
-    cluster.publish("Local", &addresses);
+    cluster.publish("tests", "Local", &addresses);
     cluster.await_published(node, &run, &addresses);
     let [own, _] = cluster.node_addresses();
     let by = SocketAddr::new(own, 30080);
@@ -370,7 +370,7 @@ fn a_moved_nic_carries_hosts_pods_and_clients_of_node_ports_by_a_gateway_router(
     let (web, addresses) = node.wired(server, "web", "web");
     central.sync();
     cluster.assert_all_reached(web.place());
-    cluster.publish("Cluster", &addresses);
+    cluster.publish("tests", "Cluster", &addresses);
     cluster.await_published(node, &run, &addresses);
     let clients = [
         cluster.client(OUTSIDE[0], "169.254.169.6"),
@@ -440,7 +440,7 @@ fn a_node_with_a_gateway_router_and_one_without_reach_each_other_and_the_outside
         other.await_doors(server, &runs[1], &["node-a"]);
         node.await_doors(server, &runs[0], &["node-b"]);
     }
-    cluster.publish("Cluster", &web_addresses);
+    cluster.publish("tests", "Cluster", &web_addresses);
     cluster.await_published(&other, &runs[1], &web_addresses);
     let at = SocketAddr::new(web_addresses[0], 8080);
     let listener = web.place().run(|| TcpListener::bind(at)).unwrap();

@@ -1,5 +1,5 @@
-//! Pods of a primary network leave as those of the default one do: by the gateway router, and
-//! after a change of the mode by the host.
+//! Pods of a primary network leave as those of the default one do, and are reached by node ports:
+//! by the gateway router, and after a change of the mode by the host.
 
 use podwire_tests::Pod;
 use podwire_tests::apiserver::pod_on;
@@ -8,8 +8,9 @@ use super::*;
 
 const NETWORKS: &str = "k8s.ovn.org/pod-networks";
 
-/// A pod of a namespace with a primary network, wired.
-fn wired<'c>(cluster: &'c Cluster, namespace: &str) -> Pod<'c> {
+/// A pod of a namespace with a primary network, wired; its addresses on the default network, and on
+/// that one.
+fn wired<'c>(cluster: &'c Cluster, namespace: &str) -> (Pod<'c>, [Vec<IpAddr>; 2]) {
     let Cluster { server, node, .. } = cluster;
     server.apply(json!({
         "apiVersion": "v1", "kind": "Namespace",
@@ -40,33 +41,71 @@ fn wired<'c>(cluster: &'c Cluster, namespace: &str) -> Pod<'c> {
     };
     let object = server.await_object(("Pod", namespace, namespace), |it| written(it).is_some());
     let all: Value = serde_json::from_str(&written(&object).unwrap()).unwrap();
-    assert_eq!(all[format!("{namespace}/own")]["role"], "primary");
+    let entries = [&all["default"], &all[format!("{namespace}/own")]];
+    assert_eq!(entries[1]["role"], "primary");
+    let addresses = entries.map(|entry| {
+        let all = entry["ip_addresses"].as_array().unwrap().iter();
+        let address = |it: &Value| it.as_str()?.split('/').next()?.parse().ok();
+        all.filter_map(address).collect()
+    });
     let pod = pod.annotate(NETWORKS, &all);
     pod.add().success();
     cluster
         .central
         .await_up(&format!("{namespace}.own_{namespace}_{namespace}"), true);
-    pod
+    (pod, addresses)
+}
+
+impl Cluster {
+    /// Everybody reaches the pod by the node ports, and it sees these clients from outside.
+    fn assert_published(&self, (pod, own): (&Pod<'_>, &[IpAddr]), clients: [Option<IpAddr>; 2]) {
+        let ports = self.node_addresses().into_iter().zip([30080, 30086]);
+        for ((address, client), (node, port)) in own.iter().zip(clients).zip(ports) {
+            let at = SocketAddr::new(*address, 8080);
+            let listener = pod.place().run(|| TcpListener::bind(at)).unwrap();
+            let by = SocketAddr::new(node, port);
+            assert_eq!(seen_by(&listener, self.outside(), by), client);
+            assert!(seen_by(&listener, self.node.place(), by).is_some());
+            assert!(seen_by(&listener, pod.place(), by).is_some());
+        }
+    }
 }
 
 #[test]
-fn pods_of_primary_networks_leave_with_the_address_of_their_node_by_router_and_by_host() {
+fn pods_of_primary_networks_leave_and_are_reached_by_router_and_by_host() {
     let cluster = start();
     let (run, agent) = cluster.share();
     // With one address.
     let pods = ["shop", "bank"].map(|it| wired(&cluster, it));
     cluster.central.sync();
-    for pod in &pods {
+    for (pod, _) in &pods {
         cluster.assert_all_reached(pod.place());
     }
     assert!(packets_of_router(&cluster.node) > 100);
+    let (pod, [default, own]) = &pods[0];
+    cluster.publish("shop", "Local", default);
+    for address in default {
+        let exposed = json!([["external_ip", "==", address.to_string()]]);
+        let northbound = cluster.central.northbound();
+        northbound
+            .wait("NAT", exposed, "!=", &["external_ip"], json!([]))
+            .unwrap();
+    }
+    cluster.await_published(&cluster.node, &run, default);
+    run.await_log("nftables table netdev podwire-router", 1);
+    let clients = [(OUTSIDE[0], "169.254.169.6"), (OUTSIDE[1], "fd69::6")];
+    let seen = clients.map(|(outside, led)| cluster.client(outside, led));
+    cluster.assert_published((pod, own), seen);
     assert!(run.stop().success());
     let run = cluster.run("routed");
     cluster.await_router(false);
-    for pod in &pods {
+    for (pod, _) in &pods {
         cluster.assert_all_reached(pod.place());
     }
     assert_eq!(packets_of_router(&cluster.node), 0);
+    let seen = OUTSIDE.map(|outside| outside.parse().ok());
+    cluster.await_published(&cluster.node, &run, default);
+    cluster.assert_published((pod, own), seen);
     assert!(run.stop().success());
     drop(agent);
 }

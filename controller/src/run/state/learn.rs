@@ -289,6 +289,7 @@ impl State {
     pub(crate) fn learn_service(&mut self, id: ObjectName, service: Option<Service>) {
         set(&mut self.cluster.services, id.clone(), service);
         self.mark_open(&id);
+        self.mark_exposed(&id.0);
         self.claims_changed = true;
         self.changed(Key::service(id));
     }
@@ -300,6 +301,10 @@ impl State {
         self.claims_changed |= services.iter().any(is_server);
         for id in &services {
             self.mark_open(id);
+            let service = self.cluster.services.get(id);
+            if service.is_some_and(Service::is_exposed) {
+                self.mark_exposed(&id.0);
+            }
         }
         self.dirty.extend(services.into_iter().map(Key::service));
     }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use ipnet::IpNet;
 use itertools::Itertools as _;
 use podwire_cluster::claims::{self, Refused};
 use podwire_cluster::networks::{self, OtherNetworks};
@@ -120,6 +121,7 @@ impl State {
                 let mut members = BTreeSet::new();
                 if self.has_primaries() {
                     rows.extend(want::policy::inside());
+                    rows.extend(want::exit::among_pods(&IpNet::aggregate(&self.families())));
                     members = self.inside();
                 }
                 Ok(Wanted { rows, members })

@@ -10,7 +10,7 @@ use podwire_ovs::nb::Table;
 
 use super::index::member;
 use super::matching::{self, Family};
-use super::{Ids, acl, at_tier, row};
+use super::{Ids, acl, at_tier, nodes_set_ids, row};
 use crate::cluster::policy::Direction;
 use crate::key::Network;
 use crate::members::Member;
@@ -33,6 +33,10 @@ fn own_ids(network: &Network, family: Family) -> Ids {
     group_ids(network).and("ip-family", family.name())
 }
 
+fn exposed_ids(network: &Network, family: Family) -> Ids {
+    own_ids(network, family).and("type", "exposed")
+}
+
 /// The addresses of the cluster itself, which no way out leads to: one set for all networks.
 pub fn inside() -> Vec<Row> {
     let sets = Family::BOTH.map(|family| row(Table::AddressSet, inside_ids(family)));
@@ -49,46 +53,82 @@ pub fn inside_member(net: IpNet) -> Member {
     member(Table::AddressSet, set, text.into())
 }
 
-/// The places of a way out: of the port on a node's switch, and of the addresses there.
-pub fn gateway_members(network: &Network, port: Name, addresses: &[IpAddr]) -> BTreeSet<Member> {
+/// The places of a way out: of the port on a node's switch, of the addresses there, and of those of
+/// endpoints that are reached by it.
+pub fn gateway_members(
+    network: &Network,
+    port: Name,
+    addresses: &[IpAddr],
+    exposed: impl Iterator<Item = IpAddr>,
+) -> BTreeSet<Member> {
     let group = group_ids(network).hashed().into();
-    let addresses = addresses.iter().map(|address| {
-        let set = own_ids(network, Family::of(*address)).hashed().into();
+    let place = |ids: fn(&Network, Family) -> Ids, address: IpAddr| {
+        let set = ids(network, Family::of(address)).hashed().into();
         member(Table::AddressSet, set, address.to_string().into())
-    });
-    addresses
+    };
+    let own = addresses.iter().map(|it| place(own_ids, *it));
+    own.chain(exposed.map(|it| place(exposed_ids, it)))
         .chain([member(Table::PortGroup, group, port)])
         .collect()
 }
 
 /// The group of the ports of a network's router on nodes' switches. By them goes out what is not
-/// for the cluster itself, and comes in what is for the router's own addresses there: a neighbour
-/// on the switch could send it frames for the network's pods.
+/// for the cluster itself, and comes in what is for the router's own addresses there, or for
+/// exposed endpoints, from outside or from nodes: a neighbour on the switch could send it frames
+/// for the network's pods.
 pub fn boundary(network: &Network, has_tiers: bool) -> Vec<Row> {
     let group = row(Table::PortGroup, group_ids(network));
     let name = group.name.clone();
     let mut rows = vec![group];
-    rows.extend(Family::BOTH.map(|family| row(Table::AddressSet, own_ids(network, family))));
+    for ids in [own_ids, exposed_ids] {
+        rows.extend(Family::BOTH.map(|family| row(Table::AddressSet, ids(network, family))));
+    }
     let mut add = |direction: Direction, (action, priority), clauses: &[String]| {
         let of = (&*name, &*name, direction);
         let label = format!("Gateways:{}:{direction}", network.name());
         let ids = group_ids(network)
             .and("direction", direction)
-            .and("type", action);
+            .and("type", format!("{action}:{priority}"));
         let clauses = matching::any(clauses);
         rows.push(acl(of, (action, priority), &clauses, &label, ids));
     };
-    let to = |set: Ids, family: Family| {
-        let field = matching::address(Direction::Egress, family);
-        format!("{field} == ${}", set.hashed())
+    let is = |direction: Direction, ids: fn(&Network, Family) -> Ids, family: Family| {
+        let field = matching::address(direction, family);
+        format!("{field} == ${}", ids(network, family).hashed())
     };
-    let inside = Family::BOTH.map(|family| to(inside_ids(family), family));
-    let own = Family::BOTH.map(|family| to(own_ids(network, family), family));
-    let own: Vec<String> = own.into_iter().chain(["nd".to_owned()]).collect();
-    add(Direction::Egress, ("drop", DROP), &inside);
+    let inside = |_: &Network, family: Family| inside_ids(family);
+    let nodes = |_: &Network, family: Family| nodes_set_ids(family);
+    let both = |one: (Direction, fn(&Network, Family) -> Ids),
+                other: (Direction, fn(&Network, Family) -> Ids)| {
+        let of = |family| {
+            format!(
+                "{} && {}",
+                is(one.0, one.1, family),
+                is(other.0, other.1, family)
+            )
+        };
+        Family::BOTH.map(of).to_vec()
+    };
+    use Direction::{Egress, Ingress};
     // Connections are not followed at ports to routers.
-    add(Direction::Ingress, ("allow-stateless", DROP + 1), &own);
-    add(Direction::Ingress, ("drop", DROP), &["ip".to_owned()]);
+    let answers = both((Ingress, exposed_ids), (Egress, nodes));
+    add(Egress, ("allow-stateless", DROP + 1), &answers);
+    add(
+        Egress,
+        ("drop", DROP),
+        &Family::BOTH.map(|it| is(Egress, inside, it)),
+    );
+    let mut first = both((Ingress, nodes), (Egress, exposed_ids));
+    first.push("nd".to_owned());
+    add(Ingress, ("allow-stateless", DROP + 3), &first);
+    add(
+        Ingress,
+        ("drop", DROP + 2),
+        &Family::BOTH.map(|it| is(Ingress, inside, it)),
+    );
+    let own = [own_ids, exposed_ids].map(|ids| Family::BOTH.map(|it| is(Egress, ids, it)));
+    add(Ingress, ("allow-stateless", DROP + 1), own.as_flattened());
+    add(Ingress, ("drop", DROP), &["ip".to_owned()]);
     if has_tiers {
         at_tier(&mut rows, TIER);
     }

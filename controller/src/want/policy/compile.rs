@@ -158,7 +158,8 @@ impl<'a> Compiler<'a> {
             ids.and("direction", direction)
         };
         let name = format!("{}:{direction}", self.owner.name());
-        let rows = isolating(&self.group, direction, &name, ids);
+        let of = (&*self.group, self.network);
+        let rows = isolating(of, direction, &name, ids);
         self.found.rows.extend(rows);
     }
 

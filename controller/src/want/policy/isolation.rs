@@ -10,7 +10,7 @@ use podwire_ovs::nb::Table;
 
 use super::index::member;
 use super::matching::{self, Family};
-use super::{Ids, acl, always, at_tier, row, unchosen};
+use super::{Ids, acl, at_tier, from_node, neighbours, row, unchosen};
 use crate::cluster::policy::Direction;
 use crate::key::Network;
 use crate::members::Member;
@@ -71,11 +71,12 @@ pub fn isolation(network: &Network, open: &Open, has_tiers: bool) -> Vec<Row> {
         let label = format!("UDN:{}:{direction}", network.name());
         let ids = |kind: &str| ids(network).and("direction", direction).and("type", kind);
         rows.push(acl(of, ("drop", DROP), "", &label, ids("defaultDeny")));
-        let mut allowed = always(direction, &[]);
-        if direction == Direction::Egress {
-            let clauses = std::iter::once(allowed).chain(matches(open));
-            allowed = matching::any(&clauses.collect::<Vec<_>>());
+        let mut clauses = neighbours();
+        match direction {
+            Direction::Ingress => clauses.extend(from_node()),
+            Direction::Egress => clauses.extend(matches(open)),
         }
+        let allowed = matching::any(&clauses);
         let allow = ("allow-related", DROP + 1);
         rows.push(acl(of, allow, &allowed, &label, ids("alwaysAllow")));
     }

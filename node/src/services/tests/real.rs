@@ -180,8 +180,12 @@ fn objects() -> impl Strategy<Value = Cluster> {
     })
 }
 
-fn pods() -> [IpNet; 2] {
-    ["10.244.0.0/16", "fd00:10:244::/48"].map(|net| net.parse().unwrap())
+fn with_pods() -> LocalNode {
+    let pods = ["10.244.0.0/16", "fd00:10:244::/48"].map(|net| net.parse().unwrap());
+    LocalNode {
+        pods: pods.into(),
+        ..here()
+    }
 }
 
 proptest! {
@@ -243,7 +247,7 @@ fn a_service_that_is_refused_is_found_among_many() {
         ..Frontends::default()
     };
     on_own_host(async || {
-        let found = refused::find(&frontends, &pods(), &here().addresses).await;
+        let found = refused::find(&frontends, &with_pods()).await;
         let found = found.unwrap();
         assert_eq!(found.keys().cloned().collect::<BTreeSet<_>>(), bad.into());
         let said = found.values().next().unwrap();
@@ -251,7 +255,7 @@ fn a_service_that_is_refused_is_found_among_many() {
         assert_eq!(nft::tables().await.unwrap(), BTreeSet::new());
         let others = frontends.only(|frontend| !found.contains_key(&frontend.service));
         assert!(
-            refused::find(&others, &pods(), &here().addresses)
+            refused::find(&others, &with_pods())
                 .await
                 .unwrap()
                 .is_empty()

@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 
 use ipnet::IpNet;
+use podwire_cluster::service::Endpoint;
 use podwire_ovs::nb::Table;
 use podwire_ovs::replica::Db;
 use tokio::time::Instant;
@@ -11,12 +12,12 @@ use tokio::time::Instant;
 use super::super::State;
 use super::super::begin::addresses_of_port;
 use super::super::wanted::{Problem, Wanted};
-use crate::cluster::{Name, ObjectName};
+use crate::cluster::{Name, ObjectName, of_namespace};
 use crate::diff::Plan;
 use crate::ipam::{AddressError, FormerAddresses, JOIN, Request};
 use crate::key::{Attachment, Key, Network, Of};
 use crate::members::Member;
-use crate::want::exit;
+use crate::want::exit::{self, Exposed};
 use crate::want::network::router;
 use crate::want::policy::{gateway_members, inside_member};
 
@@ -37,7 +38,7 @@ impl State {
         };
         let pods = self.networks.exits.entry(network.clone()).or_default();
         let pods = pods.entry(node.clone()).or_default();
-        if pods.insert(pod.clone()) && pods.len() == 1 {
+        if pods.insert(pod.clone()) {
             self.dirty.insert(way_out(network, &node));
         }
     }
@@ -49,7 +50,7 @@ impl State {
         };
         let mut gone = BTreeSet::new();
         nodes.retain(|node, pods| {
-            if pods.remove(pod) && pods.is_empty() {
+            if pods.remove(pod) {
                 gone.insert(way_out(network, node));
             }
             !pods.is_empty()
@@ -146,10 +147,60 @@ impl State {
         })?;
         let of = (network, &shape);
         let port = exit::gateway_port(network, node).into();
+        let exposed = self.exposed(network, node);
+        let mut rows = exit::gateway(of, (node, &chassis), &claimed);
+        rows.extend(exit::inward(of, node, &claimed, &exposed));
+        let reached = exposed.keys().map(|(_, at)| at.ip());
         Ok(Wanted {
-            rows: exit::gateway(of, (node, &chassis), &claimed),
-            members: gateway_members(network, port, &claimed.ips()),
+            rows,
+            members: gateway_members(network, port, &claimed.ips(), reached),
         })
+    }
+
+    /// The endpoints on a node, of services with addresses outside of the cluster.
+    fn exposed(&self, network: &Network, node: &Name) -> Exposed {
+        let mut exposed = Exposed::new();
+        let pods = self.networks.exits.get(network);
+        let Some(pods) = pods.and_then(|nodes| nodes.get(node)) else {
+            return exposed;
+        };
+        let namespaces: BTreeSet<&Name> = pods.iter().map(|(namespace, _)| namespace).collect();
+        for namespace in namespaces {
+            if self.primary_network(namespace) != Some(network) {
+                continue;
+            }
+            let own = pods.iter().filter(|(of, _)| of == namespace);
+            let own = self.addresses_on(network, own);
+            let services = of_namespace(&self.cluster.services, namespace);
+            for ((_, name), service) in services.filter(|(_, it)| it.is_exposed()) {
+                for port in &service.ports {
+                    for v4 in [true, false] {
+                        let slices = self.cluster.slices.of(namespace, name);
+                        let is_its = |it: &Endpoint| {
+                            it.address.is_ipv4() == v4 && own.contains_key(&it.address)
+                        };
+                        let ends = service.endpoints(port, slices, is_its).into_iter();
+                        exposed.extend(ends.map(|at| ((port.protocol, at), own[&at.ip()])));
+                    }
+                }
+            }
+        }
+        exposed
+    }
+
+    /// Which endpoints of a namespace's services are exposed may have changed.
+    pub(in crate::run::state) fn mark_exposed(&mut self, namespace: &Name) {
+        let first = (namespace.clone(), Name::default());
+        let has = |pods: &BTreeSet<ObjectName>| {
+            let mut own = pods.range(&first..);
+            own.next().is_some_and(|(of, _)| of == namespace)
+        };
+        let mut keys = BTreeSet::new();
+        for (network, nodes) in &self.networks.exits {
+            let there = nodes.iter().filter(|(_, pods)| has(pods));
+            keys.extend(there.map(|(node, _)| way_out(network, node)));
+        }
+        self.dirty.extend(keys);
     }
 
     /// The networks of the cluster itself, which no way out leads to.

@@ -192,12 +192,22 @@ impl State {
         namespace: &Name,
         network: &Network,
     ) -> BTreeMap<IpAddr, IpAddr> {
+        let pods = of_namespace(&self.networks.held, namespace);
+        self.addresses_on(network, pods.map(|(pod, _)| pod))
+    }
+
+    /// Those of these pods.
+    pub(super) fn addresses_on<'a>(
+        &self,
+        network: &Network,
+        pods: impl Iterator<Item = &'a ObjectName>,
+    ) -> BTreeMap<IpAddr, IpAddr> {
         let mut found = BTreeMap::new();
         let Some(space) = self.spaces.others.get(network) else {
             return found;
         };
-        for (pod, entries) in of_namespace(&self.networks.held, namespace) {
-            let entry = entries.iter().find(|(_, it)| *it == network);
+        for pod in pods {
+            let entry = self.networks.of(pod).find(|(_, it)| *it == network);
             let own = self.spaces.default.addresses.of(&pod.clone().into());
             let Some(((entry, _), own)) = entry.zip(own) else {
                 continue;
@@ -299,6 +309,7 @@ impl State {
             self.mark_owners(id);
         }
         self.mark_services_of(namespace);
+        self.mark_exposed(namespace);
     }
 
     pub(in crate::run::state) fn mark_services_of(&mut self, namespace: &Name) {

@@ -1,6 +1,8 @@
 //! Isolated pods and the ways by a node: who reaches them by node ports, external addresses and
 //! load balancers' ones, from where, and as whom. The table of docs/policy.md, by connections.
 
+mod primary;
+
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::thread;
@@ -178,19 +180,17 @@ impl Policy {
 
 /// Tells each client whom it looks like.
 fn serve(pod: &Pod<'_>, address: IpAddr) {
-    let listener = pod
-        .place()
-        .run(|| TcpListener::bind((address, 8080)))
-        .unwrap();
+    serve_at(pod, SocketAddr::new(address, 8080));
+}
+
+fn serve_at(pod: &Pod<'_>, at: SocketAddr) {
+    let listener = pod.place().run(|| TcpListener::bind(at)).unwrap();
     thread::spawn(move || {
         while let Ok((mut stream, peer)) = listener.accept() {
             let _ = stream.write_all(peer.ip().to_string().as_bytes());
         }
     });
-    let socket = pod
-        .place()
-        .run(|| UdpSocket::bind((address, 8080)))
-        .unwrap();
+    let socket = pod.place().run(|| UdpSocket::bind(at)).unwrap();
     thread::spawn(move || {
         while let Ok((_, peer)) = socket.recv_from(&mut [0; 64]) {
             let _ = socket.send_to(peer.ip().to_string().as_bytes(), peer);
@@ -222,11 +222,12 @@ fn ask(from: &Place, to: SocketAddr, udp: bool, limit: Duration) -> Option<IpAdd
     })
 }
 
-/// The service of a cell, and its endpoint.
-fn service(server: &ApiServer, cell: Cell, addresses: &[IpAddr], node: &str) {
+/// The service of a cell, and its endpoint: its addresses and its node.
+fn service(server: &ApiServer, namespace: &str, cell: Cell, endpoint: (&[IpAddr], &str)) {
+    let (addresses, node) = endpoint;
     let n = cell.number();
     let name = format!("s{n}");
-    let mut service = apiserver::service("tests", &name, &format!("10.96.0.{n}"), 80);
+    let mut service = apiserver::service(namespace, &name, &format!("10.96.0.{n}"), 80);
     let spec = &mut service["spec"];
     spec["type"] = "LoadBalancer".into();
     spec["clusterIPs"] = json!([format!("10.96.0.{n}"), format!("fd00:96::{n}")]);
@@ -241,7 +242,7 @@ fn service(server: &ApiServer, cell: Cell, addresses: &[IpAddr], node: &str) {
     let balancer = externals(n + 100).map(|ip| json!({ "ip": ip }));
     service["status"] = json!({ "loadBalancer": { "ingress": balancer } });
     for address in addresses {
-        let mut slice = apiserver::endpoints("tests", &name, &[&address.to_string()], 8080);
+        let mut slice = apiserver::endpoints(namespace, &name, &[&address.to_string()], 8080);
         slice["endpoints"][0]["nodeName"] = node.into();
         slice["ports"] = json!([
             { "name": "main", "protocol": "TCP", "port": 8080 },
@@ -320,7 +321,7 @@ fn check(policies: &[Policy], has_firewalls: bool) {
     let is_one = |it: &Cell| it.client == Client::Host && !it.v6 && !it.udp;
     for cell in cells().into_iter().filter(is_one) {
         let at = usize::from(!cell.is_here);
-        service(&server, cell, &webs[at].1, &nodes[at].name);
+        service(&server, "tests", cell, (&webs[at].1, &nodes[at].name));
     }
     let await_row = |table: &str, column: &str, name: &str, until: &str| {
         let condition = json!([[column, "==", name]]);
