@@ -3,6 +3,7 @@
 
 mod announced;
 mod local;
+mod modes;
 mod ovn_kubernetes;
 mod path_mtu;
 mod primary;
@@ -77,12 +78,17 @@ impl Cluster {
 
     /// Has the node share its addresses with a gateway router, and starts an agent on it.
     fn share(&self) -> (NodeRun, Agent<'_>) {
+        let run = self.run_shared();
+        let agent = self.node.start_agent(&OvnNode::agent_options());
+        (run, agent)
+    }
+
+    fn run_shared(&self) -> NodeRun {
         let run = self.run("shared");
         self.await_router(true);
         run.await_log("flows of br-ex, for host and gateway router", 1);
         self.await_answers(&run);
-        let agent = self.node.start_agent(&OvnNode::agent_options());
-        (run, agent)
+        run
     }
 
     /// Waits until the node knows that its pods' answers come back to its host, if OVN can have
