@@ -73,9 +73,31 @@ pub(crate) fn in_place(central: &Central, nodes: &[OvnNode]) -> BTreeSet<String>
     let mut all = on_nodes(nodes);
     for table in TABLES {
         let list = format!("--format=csv --data=json --no-headings list {table}");
-        add(&mut all, table, &central.nbctl(list));
+        add(&mut all, table, &without_later_keys(central.nbctl(list)));
     }
     all
+}
+
+/// Rows without the keys of options and the like that came, or may go, since the earlier revision:
+/// the chassis of nodes' ports, and the limit of connections, which a switch may not know.
+fn without_later_keys(mut rows: String) -> String {
+    for key in ["requested-chassis", "ct-zone-limit"] {
+        let begin = format!(r#"[""{key}"",""#);
+        while let Some(at) = rows.find(&begin) {
+            let length = rows[at..].find(']').unwrap() + 1;
+            let (first, last) = (
+                rows[..at].ends_with(','),
+                rows[at + length..].starts_with(','),
+            );
+            let place = match (first, last) {
+                (_, true) => at..at + length + 1,
+                (true, false) => at - 1..at + length,
+                (false, false) => at..at + length,
+            };
+            rows.replace_range(place, "");
+        }
+    }
+    rows
 }
 
 /// Of each node rows of Open vSwitch, links, addresses, rules, routes and nftables; without what
