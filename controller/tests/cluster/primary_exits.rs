@@ -361,7 +361,8 @@ async fn a_node_whose_subnet_is_full_says_which_network_has_no_way_out_there() {
     let mut pod = pod_of("node-a", "last");
     pod["metadata"]["namespace"] = "shop".into();
     server.apply(pod);
-    let is_there = |pod: &Value| annotation(pod, NETWORKS).is_some();
+    let own = |pod: &Value| annotation(pod, NETWORKS).map(|it| it["shop/own"].clone());
+    let is_there = |pod: &Value| own(pod).is_some_and(|it| !it.is_null());
     let pod = server.await_object(("Pod", "shop", "last"), is_there);
     let all = annotation(&pod, NETWORKS).unwrap();
     let own = ["default", "shop/own"].map(|entry| addresses(&all[entry])[0].to_string());
