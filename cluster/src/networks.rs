@@ -10,6 +10,10 @@ use serde_json::value::{RawValue, to_raw_value};
 /// The entry of the cluster's default network.
 pub const DEFAULT: &str = "default";
 
+/// The name of a pod's interface on its primary network, if that is not the default one
+/// (ovn-kubernetes, `buildPrimaryUDNPodRequest`).
+pub const PRIMARY_INTERFACE: &str = "ovn-udn1";
+
 type Entries = BTreeMap<String, Box<RawValue>>;
 
 /// What others have written into such an annotation.

@@ -30,7 +30,7 @@ pub use members::{Clustered, MEMBERS, Members, RELAYS};
 pub use pki::TlsFiles;
 pub use secured::{CHASSIS_REMOTE, COMMANDS, CONTROLLER_REMOTES, Keys};
 pub use tracer::Tracer;
-pub use wired::{BOTH_FAMILIES, door};
+pub use wired::{BOTH_FAMILIES, door, primary_network};
 
 use crate::failure::{OrFail, Step};
 use crate::node::run_in;

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use podwire_cluster::networks::PRIMARY_INTERFACE;
+
 use super::annotation::AnnotationError;
 use super::ovn_network::Request;
 use super::pod_networks::{self, PodNetworks};
@@ -11,10 +13,6 @@ use crate::plan::InterfaceSpec;
 /// The name that runtimes give a pod's first interface. Unless set otherwise, it has the default
 /// route.
 const FIRST_INTERFACE: &str = "eth0";
-
-/// The name of the interface of a pod's primary user-defined network (ovn-kubernetes,
-/// `buildPrimaryUDNPodRequest`).
-const PRIMARY_INTERFACE: &str = "ovn-udn1";
 
 /// The attachment whose annotations are read.
 #[derive(Debug, Clone, Copy)]

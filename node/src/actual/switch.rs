@@ -4,22 +4,20 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
+use podwire_cluster::networks::PRIMARY_INTERFACE;
 use podwire_ovs::client::{Client, State};
 use podwire_ovs::replica::{Db, TableSpec};
 use podwire_ovs::vswitch::{self, BridgeMappings};
 
 use crate::items::{
     BridgePorts, ObservedBridge, ObservedNic, ObservedPort, ObservedSsl, ObservedSwitch,
-    ObservedTunnel, ObservedUplink, keys_seen, strings,
+    ObservedTunnel, ObservedUplink, keys_seen,
 };
 use crate::southbound;
 
 /// A column that came to the schema with the limit of each zone (Open vSwitch 3.3), and that nobody
 /// changes while pods come and go.
 const DEFAULT_LIMIT: &str = "ct_zone_default_limit";
-
-/// A pod's interface on its primary network, if that is not the default one.
-const PRIMARY: &str = "ovn-udn1";
 
 /// The watched tables: those that the agent watches, with the requested MAC address of an interface
 /// and whether a port is protected.
@@ -101,14 +99,14 @@ fn locked(db: &Db) -> BTreeSet<IpAddr> {
     let mut addresses = Vec::new();
     let mut sandboxes = BTreeSet::new();
     for row in db.rows("Interface") {
-        let mut ids = strings(&row);
-        let Some(sandbox) = ids.remove("sandbox") else {
+        let ids = row.map("external_ids");
+        let Some(sandbox) = ids.str("sandbox") else {
             continue;
         };
-        match ids.get("pod-if-name") {
-            Some(name) if name == PRIMARY => drop(sandboxes.insert(sandbox)),
-            _ if ids.contains_key("k8s.ovn.org/nad") => {}
-            _ => addresses.extend(ids.remove("ip_addresses").map(|own| (sandbox, own))),
+        match ids.str("pod-if-name") {
+            Some(PRIMARY_INTERFACE) => drop(sandboxes.insert(sandbox)),
+            _ if ids.get("k8s.ovn.org/nad").is_some() => {}
+            _ => addresses.extend(ids.str("ip_addresses").map(|own| (sandbox, own))),
         }
     }
     let own = addresses.iter().filter(|(it, _)| sandboxes.contains(it));
@@ -122,7 +120,7 @@ pub(super) fn pods(client: &Client) -> usize {
     client.read(|db| {
         let interfaces = db.rows("Interface");
         interfaces
-            .filter(|row| strings(row).contains_key("sandbox"))
+            .filter(|row| row.map("external_ids").get("sandbox").is_some())
             .count()
     })
 }

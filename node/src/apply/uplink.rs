@@ -139,28 +139,24 @@ impl Machine {
     /// If it can't write that down, as on a full disk, nothing else may be changed: the NIC would
     /// stay in the bridge, without the addresses by which the machine is reached there.
     async fn take_out(&mut self, changes: &mut Vec<Change>) -> Result<(), ApplyError> {
-        let Some(at) = changes
-            .iter()
-            .position(|it| matches!(it, Change::Switch(_)))
-        else {
+        let mut all = changes.iter().enumerate();
+        let switched = all.find_map(|(at, it)| match it {
+            Change::Switch(change) => Some((at, change)),
+            _ => None,
+        });
+        let Some((at, change)) = switched.filter(|_| self.client.state() == State::Synced) else {
             return Ok(());
         };
-        if !matches!(self.client.state(), State::Synced) {
-            return Ok(());
-        }
-        if let Change::Switch(change) = &changes[at] {
-            match self.transact(change).await {
-                Err(error @ ApplyError::Database(TransactError::Commit { .. })) => {
-                    return Err(error);
-                }
-                // The kernel's part does not wait for an answer.
-                Err(_) => return Ok(()),
-                Ok(()) => {}
+        match self.transact(change).await {
+            Err(error @ ApplyError::Database(TransactError::Commit { .. })) => Err(error),
+            // The kernel's part does not wait for an answer.
+            Err(_) => Ok(()),
+            Ok(()) => {
+                changes.remove(at);
+                super::fault();
+                Ok(())
             }
         }
-        changes.remove(at);
-        super::fault();
-        Ok(())
     }
 
     /// Records that the NIC stays, first where it outlives a boot.

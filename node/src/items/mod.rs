@@ -53,7 +53,6 @@ pub(crate) use neighbour::{Neighbour, ObservedNeighbour};
 pub(crate) use nic_port::{NicPort, ObservedNic};
 pub(crate) use port::{ObservedPort, Port};
 pub(crate) use route::{ObservedRoute, Route, destination, ip};
-pub(crate) use rows::strings;
 pub(crate) use services::Services;
 pub(crate) use ssl::{ObservedSsl, Ssl};
 pub(crate) use sysctl::{CONNTRACK_BUCKETS, Sysctl, read_sysctl};

@@ -109,6 +109,30 @@ impl OvnNode {
         wired(server, pod)
     }
 
+    /// A pod of a namespace with a [`primary_network`], wired, with its name as its label; its
+    /// addresses on the default network, and on that one.
+    ///
+    /// # Panics
+    /// That is not its primary network, or its ADD failed.
+    #[track_caller]
+    pub fn wired_on_own(
+        &self,
+        server: &ApiServer,
+        namespace: &str,
+        name: &str,
+    ) -> (Pod<'_>, [Vec<IpAddr>; 2]) {
+        let mut pod = self.pod(name);
+        namespace.clone_into(&mut pod.namespace);
+        server.apply(self.labelled(&pod, name));
+        let own = format!("{namespace}/own");
+        let all = await_entries(server, &pod, &own);
+        assert_eq!(all[&own]["role"], "primary");
+        let addresses = ["default", &own].map(|entry| addresses(&all[entry]));
+        let pod = pod.annotate(NETWORKS, &all);
+        pod.add().success();
+        (pod, addresses)
+    }
+
     /// As there, of a pod that the API has already: its namespace, its name and its uid.
     #[track_caller]
     pub fn wired_as(
@@ -125,17 +149,52 @@ impl OvnNode {
 
 #[track_caller]
 fn wired<'node>(server: &ApiServer, pod: Pod<'node>) -> (Pod<'node>, Vec<IpAddr>) {
-    let is_there = |pod: &Value| pod["metadata"]["annotations"][NETWORKS].is_string();
-    let object = server.await_object(("Pod", &pod.namespace, &pod.name), is_there);
-    let entry = object["metadata"]["annotations"][NETWORKS].as_str();
-    let entry: Value = serde_json::from_str(entry.unwrap_or_default()).unwrap_or_default();
-    let entry = &entry["default"];
-    let addresses = entry["ip_addresses"].as_array().into_iter().flatten();
-    let address = |it: &Value| it.as_str()?.split('/').next()?.parse().ok();
-    let addresses = addresses.filter_map(address).collect();
+    let all = await_entries(server, &pod, "default");
+    let entry = &all["default"];
+    let addresses = addresses(entry);
     let pod = pod.on_default_network(entry);
     pod.add().success();
     (pod, addresses)
+}
+
+/// What a pod's annotation says of its networks, once it has this one.
+#[track_caller]
+fn await_entries(server: &ApiServer, pod: &Pod<'_>, network: &str) -> Value {
+    let read = |pod: &Value| -> Option<Value> {
+        let text = pod["metadata"]["annotations"][NETWORKS].as_str()?;
+        serde_json::from_str(text).ok()
+    };
+    let is_there = |pod: &Value| read(pod).is_some_and(|all| all[network].is_object());
+    let object = server.await_object(("Pod", &pod.namespace, &pod.name), is_there);
+    read(&object).unwrap_or_default()
+}
+
+fn addresses(entry: &Value) -> Vec<IpAddr> {
+    let addresses = entry["ip_addresses"].as_array().into_iter().flatten();
+    let address = |it: &Value| it.as_str()?.split('/').next()?.parse().ok();
+    addresses.filter_map(address).collect()
+}
+
+/// A namespace with a primary network of its name, of this topology and with these subnets.
+pub fn primary_network(server: &ApiServer, namespace: &str, (topology, subnets): (&str, &str)) {
+    server.apply(json!({
+        "apiVersion": "v1", "kind": "Namespace",
+        "metadata": {
+            "name": namespace, "uid": format!("uid-of-{namespace}"),
+            "labels": { "k8s.ovn.org/primary-user-defined-network": "" },
+        },
+    }));
+    let config = json!({
+        "cniVersion": "1.0.0", "type": "podwire-cni", "name": namespace, "topology": topology,
+        "netAttachDefName": format!("{namespace}/own"), "role": "primary", "subnets": subnets,
+    });
+    server.apply(json!({
+        "apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition",
+        "metadata": {
+            "namespace": namespace, "name": "own", "uid": format!("uid-of-{namespace}-own"),
+        },
+        "spec": { "config": config.to_string() },
+    }));
 }
 
 /// What a Node says of its door.

@@ -2,58 +2,20 @@
 //! by the gateway router, and after a change of the mode by the host.
 
 use podwire_tests::Pod;
-use podwire_tests::apiserver::pod_on;
+use podwire_tests::ovn::primary_network;
 
 use super::*;
 
-const NETWORKS: &str = "k8s.ovn.org/pod-networks";
-
-/// A pod of a namespace with a primary network, wired; its addresses on the default network, and on
-/// that one.
+/// A pod of a namespace with a primary network, wired, once OVN has it; its addresses on the
+/// default network, and on that one.
 fn wired<'c>(cluster: &'c Cluster, namespace: &str) -> (Pod<'c>, [Vec<IpAddr>; 2]) {
     let Cluster { server, node, .. } = cluster;
-    server.apply(json!({
-        "apiVersion": "v1", "kind": "Namespace",
-        "metadata": {
-            "name": namespace, "uid": format!("uid-of-{namespace}"),
-            "labels": { "k8s.ovn.org/primary-user-defined-network": "" },
-        },
-    }));
-    let config = json!({
-        "cniVersion": "1.0.0", "type": "podwire-cni", "name": namespace, "topology": "layer2",
-        "netAttachDefName": format!("{namespace}/own"), "role": "primary",
-        "subnets": "10.1.0.0/24,fd01::/64",
-    });
-    server.apply(json!({
-        "apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition",
-        "metadata": {
-            "namespace": namespace, "name": "own", "uid": format!("uid-of-{namespace}-own"),
-        },
-        "spec": { "config": config.to_string() },
-    }));
-    let mut pod = node.pod(namespace);
-    namespace.clone_into(&mut pod.namespace);
-    server.apply(pod_on("node-a", &pod, json!({})));
-    let written = |pod: &Value| {
-        pod["metadata"]["annotations"][NETWORKS]
-            .as_str()
-            .map(str::to_owned)
-    };
-    let object = server.await_object(("Pod", namespace, namespace), |it| written(it).is_some());
-    let all: Value = serde_json::from_str(&written(&object).unwrap()).unwrap();
-    let entries = [&all["default"], &all[format!("{namespace}/own")]];
-    assert_eq!(entries[1]["role"], "primary");
-    let addresses = entries.map(|entry| {
-        let all = entry["ip_addresses"].as_array().unwrap().iter();
-        let address = |it: &Value| it.as_str()?.split('/').next()?.parse().ok();
-        all.filter_map(address).collect()
-    });
-    let pod = pod.annotate(NETWORKS, &all);
-    pod.add().success();
+    primary_network(server, namespace, ("layer2", "10.1.0.0/24,fd01::/64"));
+    let wired = node.wired_on_own(server, namespace, namespace);
     cluster
         .central
         .await_up(&format!("{namespace}.own_{namespace}_{namespace}"), true);
-    (pod, addresses)
+    wired
 }
 
 impl Cluster {

@@ -282,18 +282,13 @@ fn the_same_is_seen_where_firewalls_compare_the_link_with_the_way_back() {
 }
 
 /// Asks in each cell of the table under these policies, on nodes with such firewalls or none.
-fn check(policies: &[Policy], has_firewalls: bool) {
+/// The databases and two machines, with ways from outside to the external addresses.
+fn machines() -> (Central, [OvnNode; 2]) {
     let central = Central::start();
     let nodes = [("node-a", 1), ("node-b", 2)].map(|(name, number)| {
         let node = central.bare_node(name, number);
         node.start_controller();
         node
-    });
-    let _firewalls = nodes.each_ref().map(|node| {
-        has_firewalls.then(|| {
-            node.run("sh", ["-c", &format!("nft -f - <<'END'\n{STRICT}\nEND")]);
-            Manager::firewalld(node).unwrap()
-        })
     });
     for (net, by) in ["203.0.113.0/24", "2001:db8:113::/64"]
         .into_iter()
@@ -303,10 +298,28 @@ fn check(policies: &[Policy], has_firewalls: bool) {
             .machine()
             .run("ip", ["route", "add", net, "via", by]);
     }
+    (central, nodes)
+}
+
+/// The API server outside, and podwire-controller.
+fn controlled(central: &Central) -> (ApiServer, Controller) {
     let outside = central.machine().place();
     let server = ApiServer::start_at(outside, OUTSIDE[0].parse().unwrap());
-    let controller = Controller::start(&central, &server, "one", BOTH_FAMILIES);
+    let controller = Controller::start(central, &server, "one", BOTH_FAMILIES);
     controller.await_log("all rows are in sync");
+    (server, controller)
+}
+
+fn check(policies: &[Policy], has_firewalls: bool) {
+    let (central, nodes) = machines();
+    let _firewalls = nodes.each_ref().map(|node| {
+        has_firewalls.then(|| {
+            node.run("sh", ["-c", &format!("nft -f - <<'END'\n{STRICT}\nEND")]);
+            Manager::firewalld(node).unwrap()
+        })
+    });
+    let outside = central.machine().place();
+    let (server, controller) = controlled(&central);
     let runs = nodes.each_ref().map(|node| node.join(&central, &server));
     let options = OvnNode::agent_options();
     let agents = nodes.each_ref().map(|node| node.start_agent(&options));

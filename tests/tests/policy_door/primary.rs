@@ -2,11 +2,10 @@
 //! networks' routers, with the networks' policies. The endpoint here is in one network and the one
 //! elsewhere in another, with the same addresses, which the asked node has no pod of.
 
-use podwire_tests::apiserver::pod_on;
+use podwire_tests::ovn::primary_network;
 
 use super::*;
 
-const NETWORKS: &str = "k8s.ovn.org/pod-networks";
 /// Those of the endpoint here, and of the one elsewhere.
 const NAMESPACES: [&str; 2] = ["shop", "bank"];
 /// The management port of the other node.
@@ -14,28 +13,6 @@ const OTHER: [&str; 2] = ["10.244.1.2", "fd00:10:244:1::2"];
 /// How long nothing comes.
 const SHORT: Duration = Duration::from_secs(1);
 const LIMIT: Duration = Duration::from_secs(10);
-
-/// A namespace with a primary network of its name.
-fn with_network(server: &ApiServer, namespace: &str, (topology, subnets): (&str, &str)) {
-    server.apply(json!({
-        "apiVersion": "v1", "kind": "Namespace",
-        "metadata": {
-            "name": namespace, "uid": format!("uid-of-{namespace}"),
-            "labels": { "k8s.ovn.org/primary-user-defined-network": "" },
-        },
-    }));
-    let config = json!({
-        "cniVersion": "1.0.0", "type": "podwire-cni", "name": namespace, "topology": topology,
-        "netAttachDefName": format!("{namespace}/own"), "role": "primary", "subnets": subnets,
-    });
-    server.apply(json!({
-        "apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition",
-        "metadata": {
-            "namespace": namespace, "name": "own", "uid": format!("uid-of-{namespace}-own"),
-        },
-        "spec": { "config": config.to_string() },
-    }));
-}
 
 /// A pod of a primary network, wired, with its addresses on the default network and on that one.
 struct Own<'n> {
@@ -46,26 +23,7 @@ struct Own<'n> {
 
 impl<'n> Own<'n> {
     fn wired(server: &ApiServer, node: &'n OvnNode, namespace: &str, name: &str) -> Self {
-        let mut pod = node.pod(name);
-        namespace.clone_into(&mut pod.namespace);
-        let mut object = pod_on(&node.name, &pod, json!({}));
-        object["metadata"]["labels"] = json!({ "app": name });
-        server.apply(object);
-        let is_there = |pod: &Value| pod["metadata"]["annotations"][NETWORKS].is_string();
-        let object = server.await_object(("Pod", namespace, name), is_there);
-        let all = object["metadata"]["annotations"][NETWORKS]
-            .as_str()
-            .unwrap();
-        let all: Value = serde_json::from_str(all).unwrap();
-        let addresses = |entry: &Value| {
-            let all = entry["ip_addresses"].as_array().unwrap().iter();
-            let address = |it: &Value| it.as_str()?.split('/').next()?.parse().ok();
-            all.filter_map(address).collect()
-        };
-        let (default, own) = (&all["default"], &all[format!("{namespace}/own")]);
-        let (default, own) = (addresses(default), addresses(own));
-        let pod = pod.annotate(NETWORKS, &all);
-        pod.add().success();
+        let (pod, [default, own]) = node.wired_on_own(server, namespace, name);
         Self { pod, default, own }
     }
 }
@@ -112,24 +70,9 @@ fn the_same_holds_for_networks_with_a_subnet_for_each_node() {
 }
 
 fn check(shape: (&str, &str)) {
-    let central = Central::start();
-    let nodes = [("node-a", 1), ("node-b", 2)].map(|(name, number)| {
-        let node = central.bare_node(name, number);
-        node.start_controller();
-        node
-    });
-    for (net, by) in ["203.0.113.0/24", "2001:db8:113::/64"]
-        .into_iter()
-        .zip(NODES[0])
-    {
-        central
-            .machine()
-            .run("ip", ["route", "add", net, "via", by]);
-    }
+    let (central, nodes) = machines();
     let outside = central.machine().place();
-    let server = ApiServer::start_at(outside, OUTSIDE[0].parse().unwrap());
-    let controller = Controller::start(&central, &server, "one", BOTH_FAMILIES);
-    controller.await_log("all rows are in sync");
+    let (server, controller) = controlled(&central);
     let runs = nodes.each_ref().map(|node| node.join(&central, &server));
     let options = OvnNode::agent_options();
     let agents = nodes.each_ref().map(|node| node.start_agent(&options));
@@ -139,7 +82,7 @@ fn check(shape: (&str, &str)) {
         "metadata": { "name": "tests", "uid": "uid-of-tests" },
     }));
     for namespace in NAMESPACES {
-        with_network(&server, namespace, shape);
+        primary_network(&server, namespace, shape);
     }
     let webs = [0, 1].map(|at| Own::wired(&server, &nodes[at], NAMESPACES[at], "web"));
     let clients = [0, 1].map(|at| nodes[at].wired(&server, &format!("client-{at}"), "client"));

@@ -7,7 +7,7 @@ use podwire_tests::apiserver::{self, ApiServer};
 use podwire_tests::controller::Controller;
 use podwire_tests::ovn::{BOTH_FAMILIES, Central, OvnNode};
 use podwire_tests::probes::{self, EchoServer, PORTS, Probes};
-use podwire_tests::{Agent, AgentOptions, NodeRun, Pod, traffic};
+use podwire_tests::{Agent, AgentOptions, NodeRun, Pod, Row, traffic};
 use serde_json::{Value, json};
 
 /// Those of the northbound database that podwire-controller writes.
@@ -71,33 +71,29 @@ fn publish(server: &ApiServer, addresses: &[IpAddr]) {
 /// What is in place: rows of the northbound database, and [`on_nodes`].
 pub(crate) fn in_place(central: &Central, nodes: &[OvnNode]) -> BTreeSet<String> {
     let mut all = on_nodes(nodes);
+    let northbound = central.northbound();
     for table in TABLES {
-        let list = format!("--format=csv --data=json --no-headings list {table}");
-        add(&mut all, table, &without_later_keys(central.nbctl(list)));
+        for row in northbound.rows(table).unwrap() {
+            all.insert(format!("{table}: {}", without_later_keys(row)));
+        }
     }
     all
 }
 
-/// Rows without the keys of options and the like that came, or may go, since the earlier revision:
+/// A row without its version, and without the keys that came since the earlier revision, or may go:
 /// the chassis of nodes' ports, and the limit of connections, which a switch may not know.
-fn without_later_keys(mut rows: String) -> String {
-    for key in ["requested-chassis", "ct-zone-limit"] {
-        let begin = format!(r#"[""{key}"",""#);
-        while let Some(at) = rows.find(&begin) {
-            let length = rows[at..].find(']').unwrap() + 1;
-            let (first, last) = (
-                rows[..at].ends_with(','),
-                rows[at + length..].starts_with(','),
-            );
-            let place = match (first, last) {
-                (_, true) => at..at + length + 1,
-                (true, false) => at - 1..at + length,
-                (false, false) => at..at + length,
-            };
-            rows.replace_range(place, "");
-        }
+fn without_later_keys(mut row: Row) -> Value {
+    row.remove("_version");
+    let keys = |row: &mut Row, column: &str, key: &str| {
+        let map = row.get_mut(column).and_then(Value::as_object_mut);
+        map.map(|map| map.remove(key));
+    };
+    keys(&mut row, "other_config", "ct-zone-limit");
+    let name = row.get("name").and_then(Value::as_str).unwrap_or_default();
+    if name.starts_with("k8s-") || name.starts_with("podwire-door-") {
+        keys(&mut row, "options", "requested-chassis");
     }
-    rows
+    row.into()
 }
 
 /// Of each node rows of Open vSwitch, links, addresses, rules, routes and nftables; without what

@@ -92,41 +92,31 @@ pub fn boundary(network: &Network, has_tiers: bool) -> Vec<Row> {
         let clauses = matching::any(clauses);
         rows.push(acl(of, (action, priority), &clauses, &label, ids));
     };
-    let is = |direction: Direction, ids: fn(&Network, Family) -> Ids, family: Family| {
-        let field = matching::address(direction, family);
-        format!("{field} == ${}", ids(network, family).hashed())
-    };
-    let inside = |_: &Network, family: Family| inside_ids(family);
-    let nodes = |_: &Network, family: Family| nodes_set_ids(family);
-    let both = |one: (Direction, fn(&Network, Family) -> Ids),
-                other: (Direction, fn(&Network, Family) -> Ids)| {
-        let of = |family| {
-            format!(
-                "{} && {}",
-                is(one.0, one.1, family),
-                is(other.0, other.1, family)
-            )
-        };
-        Family::BOTH.map(of).to_vec()
-    };
     use Direction::{Egress, Ingress};
+    let is = |direction: Direction, ids: Ids, family: Family| {
+        let field = matching::address(direction, family);
+        format!("{field} == ${}", ids.hashed())
+    };
+    let to_inside = Family::BOTH.map(|family| is(Egress, inside_ids(family), family));
+    let from_inside = Family::BOTH.map(|family| is(Ingress, inside_ids(family), family));
+    let to_own = Family::BOTH.map(|family| is(Egress, own_ids(network, family), family));
+    let to_exposed = Family::BOTH.map(|family| is(Egress, exposed_ids(network, family), family));
+    let answers = Family::BOTH.map(|family| {
+        let from = is(Ingress, exposed_ids(network, family), family);
+        let to = is(Egress, nodes_set_ids(family), family);
+        format!("{from} && {to}")
+    });
+    let asked = to_exposed.iter().zip(Family::BOTH).map(|(to, family)| {
+        let from = is(Ingress, nodes_set_ids(family), family);
+        format!("{from} && {to}")
+    });
+    let first: Vec<String> = asked.chain(["nd".to_owned()]).collect();
     // Connections are not followed at ports to routers.
-    let answers = both((Ingress, exposed_ids), (Egress, nodes));
     add(Egress, ("allow-stateless", DROP + 1), &answers);
-    add(
-        Egress,
-        ("drop", DROP),
-        &Family::BOTH.map(|it| is(Egress, inside, it)),
-    );
-    let mut first = both((Ingress, nodes), (Egress, exposed_ids));
-    first.push("nd".to_owned());
+    add(Egress, ("drop", DROP), &to_inside);
     add(Ingress, ("allow-stateless", DROP + 3), &first);
-    add(
-        Ingress,
-        ("drop", DROP + 2),
-        &Family::BOTH.map(|it| is(Ingress, inside, it)),
-    );
-    let own = [own_ids, exposed_ids].map(|ids| Family::BOTH.map(|it| is(Egress, ids, it)));
+    add(Ingress, ("drop", DROP + 2), &from_inside);
+    let own = [to_own, to_exposed];
     add(Ingress, ("allow-stateless", DROP + 1), own.as_flattened());
     add(Ingress, ("drop", DROP), &["ip".to_owned()]);
     if has_tiers {
