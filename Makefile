@@ -107,9 +107,11 @@ demo-networks demo-cluster demo-policy:
 	@PODWIRE_BIN=$(CURDIR)/target/release/podwire PODWIRE_CONTROLLER_BIN=$(CURDIR)/target/release/podwire-controller target/debug/podwire-demo $(DEMO)
 
 # A foreign tool that can't be had (no network, another Debian) must not fail our own tests: what
-# needs it is left out by name, and the summary says so.
+# needs it is left out by name, and the summary says so. Everything is built with the features of the
+# whole workspace: any other selection of crates has cargo build most of them once more, on disk too.
 .PHONY: test
-test: root test-packages build ## all tests: unit, property, end-to-end on real components, doc
+test: root test-packages plugin ## all tests: unit, property, end-to-end on real components, doc
+	$(CARGO) build --workspace --bin podwire-faults --features podwire-tools/fault-points
 	$(CARGO) test --quiet --workspace --doc
 	without=()
 	if ! $(MAKE) --no-print-directory cnitool; then
@@ -123,11 +125,11 @@ test: root test-packages build ## all tests: unit, property, end-to-end on real 
 		$(CARGO) test --workspace --lib --bins --tests -- "$${without[@]}"
 	fi
 	if .ci/packages $(KERNEL_PACKAGES) && .ci/kernel target/kernel; then
-		$(MAKE) --no-print-directory test-kernel
+		CARGO=$(CARGO) .ci/test-kernel target/kernel
 	else
 		echo "make: leaving out the kernel's datapath: a kernel that has it could not be fetched" >&2
 	fi
-	$(MAKE) --no-print-directory soak DURATION=60
+	target/debug/podwire-soak 60
 
 # Open vSwitch's kernel datapath is a module that a machine for tests may not load: so it runs in a small emulated one.
 .PHONY: test-kernel

@@ -430,7 +430,9 @@ fn a_node_with_a_gateway_router_and_one_without_reach_each_other_and_the_outside
         traffic::tcp_echo(web.place(), db.place(), db_at, 1 << 18).unwrap();
         traffic::tcp_echo(db.place(), web.place(), web_at, 1 << 18).unwrap();
         let outside: IpAddr = OUTSIDE[family].parse().unwrap();
-        traffic::ping_until_answered(db.place(), outside).unwrap();
+        for pod in [&db, &web] {
+            traffic::ping_until_answered(pod.place(), outside).unwrap();
+        }
         let seen = seen_outside(db.place(), cluster.outside(), outside);
         assert_eq!(seen.to_string(), own[family]);
         let seen = seen_outside(web.place(), cluster.outside(), outside);
