@@ -111,6 +111,7 @@ demo-networks demo-cluster demo-policy:
 # whole workspace: any other selection of crates has cargo build most of them once more, on disk too.
 .PHONY: test
 test: root test-packages plugin ## all tests: unit, property, end-to-end on real components, doc
+	$(CARGO) build --workspace --bin podwire --bin podwire-controller --bin cni-conformance
 	$(CARGO) build --workspace --bin podwire-faults --features podwire-tools/fault-points
 	$(CARGO) test --quiet --workspace --doc
 	without=()
