@@ -13,7 +13,7 @@ use podwire_ovs::value::Value;
 
 use super::gateway::{FIRST, all_zero};
 use super::network::{marked, router};
-use super::policy::from_nodes;
+use super::policy::{Family, from_nodes};
 use super::{Column, ROUTER, Row, gateway_chassis, policy_of, router_port, to_router};
 use crate::cluster::network::Shape;
 use crate::ipam::{Assigned, join_addresses, mac, nth};
@@ -50,11 +50,7 @@ pub(super) fn shared(of: &Network, shape: &Shape) -> Vec<Row> {
         own.iter().copied(),
     )];
     for subnet in &shape.subnets {
-        let ip = if subnet.addr().is_ipv4() {
-            "ip4"
-        } else {
-            "ip6"
-        };
+        let ip = Family::of(subnet.addr()).field();
         for nobody in join_addresses(NOBODY, &[*subnet]) {
             rows.push(
                 Row::new(Table::StaticRoute, "")
@@ -100,9 +96,9 @@ pub fn gateway(
         to_router(node, gateway_port(of, node), &outer),
     ];
     for subnet in &shape.subnets {
-        let v4 = subnet.addr().is_ipv4();
+        let family = Family::of(subnet.addr());
         let mut own = assigned.addresses.iter();
-        let Some(own) = own.find(|it| it.addr().is_ipv4() == v4) else {
+        let Some(own) = own.find(|it| Family::of(it.addr()) == family) else {
             continue;
         };
         let mut nat = Row::new(Table::Nat, "")
@@ -113,7 +109,7 @@ pub fn gateway(
         nat.columns.push(("gateway_port", port));
         rows.push(nat.under(Table::LogicalRouter, &router, "nat"));
         // The router is everywhere: each node's pods leave by their own.
-        let ip = if v4 { "ip4" } else { "ip6" };
+        let ip = family.field();
         let here = format!(r#"{ip}.src == {subnet} && is_chassis_resident("cr-{outer}")"#);
         let hop = nth(own.trunc(), 1).addr().to_string();
         rows.push(policy_of(&router, OUT, here, "reroute", hop));
@@ -128,17 +124,17 @@ pub type Exposed = BTreeMap<(Protocol, SocketAddr), IpAddr>;
 /// What the router of all nodes has for all networks: what pods send each other is not what a node
 /// passes on.
 pub fn among_pods(pods: &[IpNet]) -> Vec<Row> {
-    let own = |v4: bool| {
-        let nets = pods.iter().filter(|net| net.addr().is_ipv4() == v4);
+    let own = |family: Family| {
+        let nets = pods.iter().filter(|net| Family::of(net.addr()) == family);
         let nets: BTreeSet<String> = nets.map(ToString::to_string).collect();
-        let ip = if v4 { "ip4" } else { "ip6" };
+        let ip = family.field();
         let nets = Vec::from_iter(nets).join(", ");
         (!nets.is_empty()).then(|| {
             let both = format!("{ip}.src == {{{nets}}} && {ip}.dst == {{{nets}}}");
             policy_of(ROUTER, AMONG_PODS, both, "allow", Value::empty())
         })
     };
-    [true, false].into_iter().filter_map(own).collect()
+    Family::BOTH.into_iter().filter_map(own).collect()
 }
 
 /// The way to a network's pods on a node, by its way out there. What they answer comes back to the
@@ -162,15 +158,15 @@ pub fn inward(
         rows.push(nat.under(Table::LogicalRouter, &router(of), "nat"));
     }
     for own in &assigned.addresses {
-        let v4 = own.addr().is_ipv4();
-        if !exposed.keys().any(|(_, at)| at.is_ipv4() == v4) {
+        let family = Family::of(own.addr());
+        if !exposed.keys().any(|(_, at)| Family::of(at.ip()) == family) {
             continue;
         }
         let by = format!(r#"inport == "{}""#, names::router_port(node));
-        let [to, from] = ["dst", "src"].map(|side| sockets(exposed, v4, side));
+        let [to, from] = ["dst", "src"].map(|side| sockets(exposed, family, side));
         let host = nth(own.trunc(), 2);
         let ways = [
-            (FROM_NODES, format!("{} && {to}", from_nodes(v4)), own),
+            (FROM_NODES, format!("{} && {to}", from_nodes(family)), own),
             (PASSED_ON, format!("{by} && {to}"), own),
             (PASSED_ON, format!("{by} && {from}"), &host),
         ];
@@ -187,17 +183,26 @@ pub fn inward(
     marked(rows, (of, shape))
 }
 
-/// Packets from (`src`) or to (`dst`) these endpoints of a family.
-fn sockets(exposed: &Exposed, v4: bool, side: &str) -> String {
-    let mut by_port: BTreeMap<(Protocol, u16), Vec<String>> = BTreeMap::new();
-    for (protocol, at) in exposed.keys().filter(|(_, at)| at.is_ipv4() == v4) {
+/// Packets from (`src`) or to (`dst`) these endpoints of a family, and errors about such.
+fn sockets(exposed: &Exposed, family: Family, side: &str) -> String {
+    let ip = family.field();
+    let mut by_port: BTreeMap<(Protocol, u16), BTreeSet<IpAddr>> = BTreeMap::new();
+    let mut all = BTreeSet::new();
+    for (protocol, at) in exposed
+        .keys()
+        .filter(|(_, at)| Family::of(at.ip()) == family)
+    {
         let addresses = by_port.entry((*protocol, at.port())).or_default();
-        addresses.push(at.ip().to_string());
+        addresses.insert(at.ip());
+        all.insert(at.ip());
     }
-    let ip = if v4 { "ip4" } else { "ip6" };
+    let of = |addresses: BTreeSet<IpAddr>| {
+        let addresses = Vec::from_iter(addresses.iter().map(IpAddr::to_string));
+        format!("{ip}.{side} == {{{}}}", addresses.join(", "))
+    };
+    let errors = format!("({} && {})", of(all), family.errors());
     let clauses = by_port.into_iter().map(|((protocol, port), addresses)| {
-        let addresses = addresses.join(", ");
-        format!("({ip}.{side} == {{{addresses}}} && {protocol}.{side} == {port})")
+        format!("({} && {protocol}.{side} == {port})", of(addresses))
     });
-    format!("({})", Vec::from_iter(clauses).join(" || "))
+    format!("({})", Vec::from_iter(clauses.chain([errors])).join(" || "))
 }

@@ -35,7 +35,7 @@ use crate::key::{Key, Network};
 use crate::members::Member;
 use index::member;
 use logging::unlogged;
-use matching::Family;
+pub(super) use matching::Family;
 use members::set_name;
 
 pub use boundary::{boundary, gateway_members, inside, inside_member};
@@ -248,8 +248,7 @@ fn from_node() -> [String; 2] {
 }
 
 /// A match for what comes from the nodes' management ports.
-pub fn from_nodes(v4: bool) -> String {
-    let family = if v4 { Family::V4 } else { Family::V6 };
+pub(super) fn from_nodes(family: Family) -> String {
     let set = nodes_set_ids(family).hashed();
     format!("{}.src == ${set}", family.field())
 }

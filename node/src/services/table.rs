@@ -78,6 +78,9 @@ impl Contents {
                 let protocol = key.protocol.number();
                 let of = format!("{ip} . {protocol} . {}", endpoint.port());
                 contents.element(set, ip, of, String::new());
+                if set == "locked" {
+                    contents.element("locked-pods", ip, ip.to_string(), String::new());
+                }
             }
         }
         for v4 in [true, false] {
@@ -102,8 +105,17 @@ impl Contents {
             "{to} ct status dnat fib saddr type local snat {ip} to {}",
             led(v4)
         );
-        let marks = ["ct status dnat", "fib saddr type != local"]
-            .map(|whose| format!("{to} {whose} meta mark set meta mark | {BY_ROUTER:#010x}"));
+        // An error about an answer has no port.
+        let pods = format!("locked-pods{family}");
+        self.sets
+            .insert(pods.clone(), format!("set {{ typeof {ip} daddr; }}"));
+        let errors =
+            format!("oifname \"{LINK}\" ct state related ct direction original {ip} daddr @{pods}");
+        let marks = [&to, &errors].map(|what| {
+            ["ct status dnat", "fib saddr type != local"]
+                .map(|whose| format!("{what} {whose} meta mark set meta mark | {BY_ROUTER:#010x}"))
+        });
+        let marks: Vec<&str> = marks.as_flattened().iter().map(String::as_str).collect();
         // Before sources are translated, and after everybody who looks at a packet's mark.
         let sources = "nat hook postrouting priority 95";
         self.chain(
@@ -112,11 +124,7 @@ impl Contents {
             &[&source],
         );
         let after = "filter hook postrouting priority 300";
-        self.chain(
-            &format!("locked{family}"),
-            Some(after),
-            &[&marks[0], &marks[1]],
-        );
+        self.chain(&format!("locked{family}"), Some(after), &marks);
     }
 
     fn fixed(&mut self, ip: &str, family: &str) {

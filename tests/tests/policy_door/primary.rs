@@ -213,9 +213,42 @@ fn check(shape: (&str, &str)) {
         allowed.contains(&source)
     });
 
+    for cell in cells() {
+        let of = (cell.client, cell.way, cell.is_local);
+        if of == (Client::Outside, Way::NodePort, false) && cell.udp {
+            let web = if cell.is_here { here } else { there };
+            assert_hears_of_errors(&web.pod, outside, cell.to());
+        }
+    }
+
     drop(agents);
     for run in runs {
         run.stop();
     }
     assert!(controller.stop().success());
+}
+
+/// The pod hears that an answer of its has not reached its client, and knows which answer.
+#[track_caller]
+fn assert_hears_of_errors(pod: &Pod<'_>, outside: &Place, by: SocketAddr) {
+    let family = if by.is_ipv4() { "Icmp" } else { "Icmp6" };
+    let heard = || {
+        ["InDestUnreachs", "InErrors"].map(|what| {
+            let shown = pod.run("nstat", format!("-asz {family}{what}"));
+            let count = shown.split_whitespace().nth(2).unwrap();
+            count.parse::<u32>().unwrap()
+        })
+    };
+    let [before, unknown] = heard();
+    let any: IpAddr = if by.is_ipv4() { "0.0.0.0" } else { "::" }.parse().unwrap();
+    let has_heard = (0..QUESTIONS).any(|_| {
+        // Without its socket the client's kernel refuses the answer.
+        let socket = outside.run(|| UdpSocket::bind((any, 0))).unwrap();
+        socket.send_to(b"who", by).unwrap();
+        drop(socket);
+        ask(outside, by, true, LIMIT).unwrap();
+        heard()[0] > before
+    });
+    assert!(has_heard, "{by}: {:?}", heard());
+    assert_eq!(heard()[1], unknown, "{by}");
 }

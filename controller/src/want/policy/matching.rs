@@ -11,15 +11,15 @@ use crate::cluster::policy::{Direction, Peer, Ports, pieces};
 
 /// A family of addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Family {
+pub(in crate::want) enum Family {
     V4,
     V6,
 }
 
 impl Family {
-    pub(super) const BOTH: [Self; 2] = [Self::V4, Self::V6];
+    pub(in crate::want) const BOTH: [Self; 2] = [Self::V4, Self::V6];
 
-    pub(super) fn of(address: IpAddr) -> Self {
+    pub(in crate::want) fn of(address: IpAddr) -> Self {
         match address {
             IpAddr::V4(_) => Self::V4,
             IpAddr::V6(_) => Self::V6,
@@ -38,10 +38,18 @@ impl Family {
         peer.is_empty() || peer.starts_with(self.field())
     }
 
-    pub(super) fn field(self) -> &'static str {
+    pub(in crate::want) fn field(self) -> &'static str {
         match self {
             Self::V4 => "ip4",
             Self::V6 => "ip6",
+        }
+    }
+
+    /// Messages about packets that did not arrive: unreachable, too big, time exceeded, bad header.
+    pub(in crate::want) fn errors(self) -> &'static str {
+        match self {
+            Self::V4 => "icmp4.type == {3, 11, 12}",
+            Self::V6 => "icmp6.type == {1, 2, 3, 4}",
         }
     }
 }
