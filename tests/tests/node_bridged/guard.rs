@@ -180,3 +180,22 @@ fn systemd_starts_a_guard_again_that_is_killed() {
     drop(systemd);
     before.assert_same(&machine.snapshot());
 }
+
+#[test]
+fn of_two_that_move_the_nic_at_the_same_moment_one_does() {
+    let (machine, lan) = machine();
+    let before = machine.snapshot();
+    let both = std::thread::scope(|scope| {
+        let both = [(), ()].map(|()| scope.spawn(|| machine.podwire_node("init", BRIDGED)));
+        both.map(|one| one.join().unwrap())
+    });
+    let (done, refused): (Vec<_>, Vec<_>) = both.iter().partition(|it| it.status.success());
+    assert!(!done.is_empty(), "{both:?}");
+    for one in refused {
+        one.assert_says(Some(1), &["another `podwire node` uses"]);
+    }
+    assert_moved(&machine);
+    lan.assert_reached(&machine);
+    machine.cleanup("");
+    before.assert_same(&machine.snapshot());
+}
