@@ -21,6 +21,7 @@ use crate::words::Words;
 const RTNLGRP_LINK: u32 = 1;
 const RTNLGRP_IPV4_IFADDR: u32 = 5;
 const RTNLGRP_IPV6_IFADDR: u32 = 9;
+const RTNLGRP_IPV6_ROUTE: u32 = 11;
 
 /// A link as `ip -details -json link` tells it.
 #[derive(Clone, Debug)]
@@ -172,6 +173,24 @@ pub fn await_link_local(place: &Place, link: &str) -> Ipv6Addr {
             panic!(
                 "waited {DAEMON_LIMIT:?} for a link-local address on link {link}; instead: {shown}"
             );
+        }
+    }
+}
+
+/// Waits until a place has a default route that a router advertised.
+#[track_caller]
+pub fn await_router(place: &Place) {
+    let changes = listen(place, &[RTNLGRP_IPV6_ROUTE]).or_fail();
+    let until = Instant::now() + DAEMON_LIMIT;
+    loop {
+        while next(&changes).or_fail().is_some() {}
+        let routes = routes(place, "-6");
+        let is_routers = |it: &Value| it["dst"] == "default" && it["protocol"] == "ra";
+        if routes.iter().any(is_routers) {
+            return;
+        }
+        if !comes(&changes, until).or_fail() {
+            panic!("waited {DAEMON_LIMIT:?} for a router's default route; instead: {routes:?}");
         }
     }
 }

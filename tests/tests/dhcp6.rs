@@ -2,6 +2,7 @@
 //! leases by the agent's own DHCPv6 client. The routers are radvd(8) and dnsmasq(8), the servers
 //! dnsmasq and, where leases have to be short, Kea.
 
+use podwire_tests::dhcp::Dhcp;
 use podwire_tests::frames::{self, ALL_NODES};
 use podwire_tests::physical::{HOST, HOST6, Outside};
 use podwire_tests::{Agent, AgentOptions, CniError, Pod, TestNode, links, traffic};
@@ -119,6 +120,38 @@ fn a_pod_leases_an_address_where_the_router_says_so_and_its_del_gives_it_back() 
     pod.exec("DEL", &with_prev(&result)).success();
     server.await_count("DHCPRELEASE", 1);
     assert_eq!(server.clients(), [""; 0]);
+    pod.exec("DEL", &with_prev(&result)).success();
+    outside.assert_no_leftovers();
+}
+
+#[test]
+fn name_servers_come_from_a_server_where_the_router_says_so_and_are_not_waited_for_for_long() {
+    let node = TestNode::with_ovs();
+    let outside = Outside::of(&node);
+    let other = format!("AdvOtherConfigFlag on; {AUTONOMOUS} RDNSS 2001:db8:1::54 {{ }};");
+    let _router = outside.advertise(&other);
+    let agent = agent_of(&node);
+    let pod = outside.pod("web");
+    // Nobody answers: there are those of the advertisement.
+    let result = pod.exec("ADD", &ipv6()).success();
+    assert_eq!(addresses(&result).len(), 1, "{result}");
+    assert_eq!(result["dns"]["nameservers"], json!(["2001:db8:1::54"]));
+    agent.await_log("Information-request");
+    pod.exec("DEL", &with_prev(&result)).success();
+
+    let arguments = [
+        "--log-dhcp",
+        "--dhcp-range=2001:db8:1::,static,64",
+        LEASES[1],
+    ];
+    let server = Dhcp::dnsmasq(&node, outside.place(), &arguments);
+    let result = pod.exec("ADD", &ipv6()).success();
+    assert_eq!(
+        result["dns"]["nameservers"],
+        json!(["2001:db8:1::54", "2001:db8:1::53"])
+    );
+    server.await_count("DHCPINFORMATION-REQUEST", 1);
+    pod.exec("CHECK", &with_prev(&result)).success();
     pod.exec("DEL", &with_prev(&result)).success();
     outside.assert_no_leftovers();
 }

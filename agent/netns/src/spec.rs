@@ -52,6 +52,9 @@ pub enum PodIpv6 {
     /// All but router solicitations, for it believes no router (`accept_ra`): its addresses and
     /// routes are given to it, and any neighbour could advertise others.
     Assigned,
+    /// All, and it believes routers, but makes no address of their prefixes (`autoconf`): its
+    /// network takes packets from none but those that it is given.
+    Routed,
     /// The namespace's settings apply.
     Usual,
 }

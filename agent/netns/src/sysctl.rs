@@ -43,6 +43,7 @@ pub(super) fn quieten(pod_end: &str, ipv6: PodIpv6) -> Result<(), Error> {
         }
         // It solicits no router then (`addrconf_dad_completed`).
         PodIpv6::Assigned => switch_off("accept_ra"),
+        PodIpv6::Routed => switch_off("autoconf"),
         PodIpv6::Usual => Ok(()),
     }
 }

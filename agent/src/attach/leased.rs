@@ -17,7 +17,7 @@ use super::{Call, Error};
 use crate::fault::fault_point;
 use crate::ipam::claims::{Claims, PROBE_TIME};
 use crate::ipam::dhcp::{self, DhcpError, Lease, Leased as _, Provided};
-use crate::ipam::dhcp6::Lease6;
+use crate::ipam::dhcp6::{self, Lease6};
 use crate::ipam::router::{self, RouterError};
 use crate::ipam::{Family, Place};
 use crate::journal::{Entry, State};
@@ -30,6 +30,9 @@ const DHCP_DEADLINE: Duration = Duration::from_secs(10);
 /// The time between an address that another host has and the next question (RFC 2131, section
 /// 3.1.5, has ten seconds, which is all of an ADD's time).
 const DECLINED_PAUSE: Duration = Duration::from_secs(1);
+
+/// How long an ADD that has its addresses asks for name servers: twice.
+const INFORMATION_WAIT: Duration = Duration::from_secs(3);
 
 /// The IPAM plugin in whose place the agent's own client serves.
 const DHCP: &str = "dhcp";
@@ -173,6 +176,13 @@ impl Add<'_> {
             let (lease, _) = self.leased::<Lease6>(network, place, undo).await?;
             port.link.addresses.push(lease.net());
             name_servers.extend(lease.name_servers);
+        } else if said.is_other {
+            let until = deadline.min(Instant::now() + INFORMATION_WAIT);
+            match dhcp6::name_servers(netlink, place, until).await {
+                Ok(servers) => name_servers.extend(servers),
+                // The pod has all that it needs to talk.
+                Err(error) => tracing::warn!(attachment = %self.call.key, "{error}"),
+            }
         }
         if said.is_default && takes_default {
             let everywhere = IpNet::V6(Ipv6Net::default());

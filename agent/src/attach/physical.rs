@@ -11,7 +11,7 @@ use super::Error;
 use super::call::Add;
 use crate::ipam::Place;
 use crate::ipam::claims::Claims;
-use crate::plan::{PortPlan, is_physical, mac_text};
+use crate::plan::{PortPlan, ids, is_physical, mac_text};
 
 /// The field of [`Error::NotForPod`] for an address that another host has.
 pub(super) const ADDRESS: &str = "address";
@@ -29,6 +29,11 @@ impl Add<'_> {
             link.addresses.clear();
             link.routes.clear();
             link.announce.clear();
+            let is_on_ovn = port.external_ids.contains_key(ids::PHYSICAL_NETWORK);
+            if is_on_ovn && link.pod_ipv6 == PodIpv6::Usual {
+                // OVN's port security drops what comes from other addresses.
+                link.pod_ipv6 = PodIpv6::Routed;
+            }
         }
         if self.call.wants_routers() {
             // Until it is known whether their default routes are taken.

@@ -45,6 +45,8 @@ pub struct Advertisement {
     pub is_default: bool,
     /// Whether addresses are to be had by DHCPv6.
     pub is_managed: bool,
+    /// Whether everything else is to be had by DHCPv6.
+    pub is_other: bool,
     /// The prefixes of which each host makes an address.
     pub prefixes: Vec<Ipv6Net>,
     /// Name servers.
@@ -208,6 +210,7 @@ fn parse(packet: &[u8]) -> Option<Advertisement> {
         router,
         is_default: packet.get(46..48)? != [0, 0],
         is_managed: packet.get(45)? & 0x80 != 0,
+        is_other: packet.get(45)? & 0x40 != 0,
         prefixes: Vec::new(),
         name_servers: Vec::new(),
     };
@@ -297,7 +300,9 @@ mod tests {
         assert!(advertisement.is_managed && advertisement.is_default);
         assert_eq!(advertisement.name_servers, [dns]);
         let bare = parse(&packet(0, 0, &[])).unwrap();
-        assert!(!bare.is_managed && !bare.is_default);
+        assert!(!bare.is_managed && !bare.is_default && !bare.is_other);
+        let other = parse(&packet(0x40, 0, &[])).unwrap();
+        assert!(other.is_other && !other.is_managed);
     }
 
     #[test]

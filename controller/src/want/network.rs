@@ -169,8 +169,7 @@ pub fn port(
     assigned: &Assigned,
     connections: u32,
 ) -> Row {
-    let addresses = assigned.addresses.iter().copied();
-    let all = port_addresses(assigned.mac.to_string(), addresses);
+    let (known, secured) = known_and_secured(shape, assigned);
     let mut options = vec![
         ("iface-id-ver", pod.uid.to_string()),
         ("requested-chassis", pod.node.to_string()),
@@ -178,8 +177,8 @@ pub fn port(
     options.extend(limit(connections));
     let mut port = Row::new(Table::LogicalSwitchPort, names::attached_port(attachment))
         .set("type", "")
-        .set("addresses", &*all)
-        .set("port_security", &*all)
+        .set("addresses", known)
+        .set("port_security", secured)
         .set("options", Value::map(options))
         .under(
             Table::LogicalSwitch,
@@ -194,6 +193,30 @@ pub fn port(
         (ATTACHMENT, attachment.entry.to_string()),
     ];
     port
+}
+
+/// What OVN knows of a port, and what port security lets pass there.
+fn known_and_secured(shape: &Shape, assigned: &Assigned) -> (String, Value) {
+    let mac = assigned.mac.to_string();
+    let all = port_addresses(mac.clone(), assigned.addresses.iter().copied());
+    if assigned.addresses.is_empty() {
+        // Any address, and anything else. The former is said, too: with the latter alone, OVN
+        // before 23.03.2 drops neighbour advertisements.
+        let any = format!("{mac} 0.0.0.0/0 ::/0");
+        return (all, Value::set([mac, any]));
+    }
+    if shape.topology != Topology::Localnet {
+        return (all.clone(), all.into());
+    }
+    // OVN would answer for the IP addresses that it knows, whoever on the physical network has
+    // them. From no address a pod's agent asks by ARP for that of its own (RFC 5227); for IPv6 OVN
+    // lets that pass anyway.
+    let has_ipv4 = assigned.addresses.iter().any(|it| it.addr().is_ipv4());
+    let secured = match has_ipv4 {
+        true => format!("{all} 0.0.0.0"),
+        false => all,
+    };
+    (mac, secured.into())
 }
 
 /// An attachment's entry in the pod's annotation, in ovn-kubernetes' format.

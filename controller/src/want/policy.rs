@@ -18,6 +18,7 @@ mod logging;
 mod matching;
 mod members;
 mod tiers;
+mod unspecified;
 mod verdict;
 
 use std::collections::BTreeSet;
@@ -45,6 +46,7 @@ pub use isolation::{Open, isolated, isolation, open_member, open_sets};
 pub use logging::{METER, logged};
 pub use members::{Candidate, PeerSet};
 pub use tiers::Decision;
+pub use unspecified::{asking, asking_member};
 pub use verdict::{Connection, Deciding, Outcome, Verdict};
 
 /// What OVN gives a pod that reaches itself through a service as its source.

@@ -13,6 +13,7 @@ mod history;
 mod image;
 mod layer3;
 mod leading;
+mod localnet;
 mod logging;
 mod members;
 mod multi_policies;

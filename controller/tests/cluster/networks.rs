@@ -143,7 +143,8 @@ async fn pods_get_ports_and_addresses_on_the_networks_that_they_ask_for() {
         "default/blue/1"
     );
     let mac = bare["mac_address"].as_str().unwrap();
-    assert_eq!(port("default.bare_default_short")["port_security"], mac);
+    let any = json!([mac, format!("{mac} 0.0.0.0/0 ::/0")]);
+    assert_eq!(port("default.bare_default_short")["port_security"], any);
     let ids = column(&central, "Logical_Switch", SWITCH, "external_ids");
     assert_eq!(ids["k8s.ovn.org/topology"], "layer2");
 
@@ -209,9 +210,11 @@ async fn a_localnet_network_is_a_switch_with_a_port_to_its_physical_network() {
         "flat",
         &json!({ "topology": "localnet" }),
     ));
-    server.apply(asking("node-a", "p", "lan"));
+    server.apply(asking("node-a", "gone", "lan"));
+    await_entry(&server, "gone", "default/lan");
+    server.apply(asking("node-a", "p", "lan,flat"));
     let entry = await_entry(&server, "p", "default/lan");
-    assert_eq!(entry["ip_address"], "192.0.2.1/24");
+    assert_eq!(entry["ip_address"], "192.0.2.2/24");
     let of = |name: &str, it: &str| column(&central, "Logical_Switch_Port", name, it);
     let lan = "lan_ovn_localnet_port";
     assert_eq!(of(lan, "type"), "localnet");
@@ -227,10 +230,32 @@ async fn a_localnet_network_is_a_switch_with_a_port_to_its_physical_network() {
     northbound
         .wait("Logical_Switch_Port", tag, "!=", &["name"], json!([]))
         .unwrap();
+    // OVN answers for no IP address there, and lets pods ask for their own (decision 0234).
+    let (port, mac) = ("default.lan_default_p", "0a:58:c0:00:02:02");
+    assert_eq!(of(port, "addresses"), mac);
+    let secured = format!("{mac} 192.0.2.2 0.0.0.0");
+    assert_eq!(of(port, "port_security"), secured);
+    // Without subnets its pod may use any.
+    let flat = "default.flat_default_p";
+    let mac = of(flat, "addresses");
+    let mac = mac.as_str().unwrap();
+    let any = json!([mac, format!("{mac} 0.0.0.0/0 ::/0")]);
+    assert_eq!(of(flat, "port_security"), any);
     controller.idle().await;
     controller.stop().await.unwrap();
     let mut next = Running::start(&central, &server, &[]);
     assert_eq!(next.idle().await.operations, 0);
+    next.stop().await.unwrap();
+    // A pod's addresses are known by its port.
+    server.delete("default", "gone");
+    let mut pod = server.object("Pod", "default", "p").unwrap();
+    let annotations = pod["metadata"]["annotations"].as_object_mut().unwrap();
+    annotations.remove(NETWORKS);
+    server.apply(pod);
+    let mut next = Running::start(&central, &server, &[]);
+    assert_eq!(await_entry(&server, "p", "default/lan"), entry);
+    next.idle().await;
+    assert_eq!(of(port, "port_security"), secured);
     next.stop().await.unwrap();
 }
 
@@ -491,6 +516,21 @@ pub(crate) fn attached<'a>(
     name: &str,
     of: &str,
 ) -> (Pod<'a>, IpAddr) {
+    let (pod, addresses) = assigned(network, node, name, of);
+    let mut multus = conf();
+    multus["name"] = json!(of);
+    multus["netAttachDefName"] = json!(format!("default/{of}"));
+    pod.exec("ADD", &multus).success();
+    (pod, addresses[0])
+}
+
+/// A pod that has its part of a network, and no interface there yet.
+pub(crate) fn assigned<'a>(
+    network: &'a Network,
+    node: usize,
+    name: &str,
+    of: &str,
+) -> (Pod<'a>, Vec<IpAddr>) {
     let node = &network.nodes[node];
     let mut pod = node.pod(name);
     let networks = json!([{ "name": of, "namespace": "default" }]);
@@ -502,20 +542,12 @@ pub(crate) fn attached<'a>(
     let id = ("Pod", &*pod.namespace.clone(), name);
     let object = network.server.await_object(id, is_there);
     let own = of_pod(&object).unwrap();
-    let address = own["ip_addresses"][0]
-        .as_str()
-        .unwrap()
-        .split('/')
-        .next()
-        .unwrap();
-    let address = address.parse().unwrap();
+    let nets = own["ip_addresses"].as_array().unwrap().iter();
+    let addresses = nets.map(|net| net.as_str().unwrap().split('/').next().unwrap().parse());
+    let addresses = addresses.collect::<Result<_, _>>().unwrap();
     pod.interface = "net1".to_owned();
     let pod = pod.annotate(NETWORKS, &annotation(&object, NETWORKS).unwrap());
-    let mut multus = conf();
-    multus["name"] = json!(of);
-    multus["netAttachDefName"] = json!(entry);
-    pod.exec("ADD", &multus).success();
-    (pod, address)
+    (pod, addresses)
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -97,12 +97,13 @@ fn a_pod_end_with_ipv4_alone_sends_nothing_either_when_asked() {
 }
 
 #[test]
-fn a_pod_end_with_addresses_believes_no_router() {
+fn a_pod_end_with_addresses_believes_no_router_or_makes_none_of_its_prefix() {
     on_own_host(async |netlink| {
         for (name, pod_ipv6, accepts) in [
-            ("a1", PodIpv6::Quiet, "0"),
-            ("a2", PodIpv6::Assigned, "0"),
-            ("a3", PodIpv6::Usual, "1"),
+            ("a1", PodIpv6::Quiet, ["0", "1"]),
+            ("a2", PodIpv6::Assigned, ["0", "1"]),
+            ("a3", PodIpv6::Usual, ["1", "1"]),
+            ("a4", PodIpv6::Routed, ["1", "0"]),
         ] {
             let pod = Pod::new();
             let spec = LinkSpec {
@@ -111,8 +112,9 @@ fn a_pod_end_with_addresses_believes_no_router() {
                 ..spec(name)
             };
             netlink.attached(&pod, spec).await.unwrap();
-            let seen = pod.run("cat /proc/sys/net/ipv6/conf/eth0/accept_ra");
-            assert_eq!(seen.trim(), accepts, "{name}");
+            let seen = ["accept_ra", "autoconf"]
+                .map(|it| pod.run(&format!("cat /proc/sys/net/ipv6/conf/eth0/{it}")));
+            assert_eq!(seen.each_ref().map(|it| it.trim()), accepts, "{name}");
         }
     });
 }

@@ -13,8 +13,9 @@ const REBIND: u8 = 6;
 const REPLY: u8 = 7;
 const RELEASE: u8 = 8;
 const DECLINE: u8 = 9;
+const INFORMATION_REQUEST: u8 = 11;
 
-/// Codes of options (section 21; RFC 3646).
+/// Codes of options (section 21; RFC 3646, RFC 7083).
 const CLIENT_ID: u16 = 1;
 const SERVER_ID: u16 = 2;
 const IA_NA: u16 = 3;
@@ -23,6 +24,8 @@ const OPTION_REQUEST: u16 = 6;
 const ELAPSED_TIME: u16 = 8;
 const STATUS: u16 = 13;
 const NAME_SERVERS: u16 = 23;
+const REFRESH_TIME: u16 = 32;
+const INFORMATION_MAX_RT: u16 = 83;
 
 /// The client's one set of addresses: each pod's interface has an identifier of its own.
 const IAID: [u8; 4] = [0, 0, 0, 1];
@@ -45,6 +48,8 @@ pub(super) enum Ask<'a> {
     Release(&'a Bound),
     /// For nothing: another host has the address.
     Decline(&'a Bound),
+    /// Any server for what does not depend on an address.
+    Information,
 }
 
 /// An address, and the server that gives it.
@@ -65,6 +70,7 @@ impl Ask<'_> {
             Self::Rebind(_) => "Rebind",
             Self::Release(_) => "Release",
             Self::Decline(_) => "Decline",
+            Self::Information => "Information-request",
         }
     }
 
@@ -76,12 +82,13 @@ impl Ask<'_> {
             Self::Rebind(_) => REBIND,
             Self::Release(_) => RELEASE,
             Self::Decline(_) => DECLINE,
+            Self::Information => INFORMATION_REQUEST,
         }
     }
 
     fn bound(&self) -> Option<&Bound> {
         match self {
-            Self::Solicit(_) => None,
+            Self::Solicit(_) | Self::Information => None,
             Self::Request(bound)
             | Self::Renew(bound)
             | Self::Rebind(bound)
@@ -103,6 +110,12 @@ impl Ask<'_> {
         write(&mut message, ELAPSED_TIME, &[0, 0]);
         let wanted = match self {
             Self::Solicit(wanted) => *wanted,
+            Self::Information => {
+                let wanted = [NAME_SERVERS, REFRESH_TIME, INFORMATION_MAX_RT];
+                let wanted = wanted.map(u16::to_be_bytes);
+                write(&mut message, OPTION_REQUEST, wanted.as_flattened());
+                return message;
+            }
             _ => bound.map(|bound| bound.address),
         };
         let mut set = IAID.to_vec();
@@ -165,7 +178,7 @@ impl Answer {
             && options(all).any(|it| it == (CLIENT_ID, &client_id(mac)));
         let server = find(all, SERVER_ID).filter(|it| it.len() <= LONGEST_ID)?;
         let is_its = match ask {
-            Ask::Solicit(_) | Ask::Rebind(_) => true,
+            Ask::Solicit(_) | Ask::Rebind(_) | Ask::Information => true,
             _ => ask.bound().is_some_and(|bound| bound.server == server),
         };
         if !is_ours || !is_its {
@@ -309,6 +322,7 @@ mod tests {
         };
         assert_eq!(parse(ID, MAC, &Ask::Renew(&other)), None);
         assert!(parse(ID, MAC, &Ask::Rebind(&other)).is_some());
+        assert!(parse(ID, MAC, &Ask::Information).is_some());
     }
 
     #[test]
@@ -345,6 +359,16 @@ mod tests {
             let set = find(all, IA_NA).unwrap();
             assert_eq!(&find(&set[12..], IA_ADDRESS).unwrap()[..16], OWN.octets());
         }
+    }
+
+    #[test]
+    fn a_question_for_information_has_no_addresses() {
+        let message = Ask::Information.encode(ID, MAC);
+        let all = &message[4..];
+        assert_eq!(message[0], 11);
+        assert_eq!(find(all, CLIENT_ID), Some(&client_id(MAC)[..]));
+        assert_eq!(find(all, OPTION_REQUEST), Some(&[0, 23, 0, 32, 0, 83][..]));
+        assert_eq!((find(all, IA_NA), find(all, SERVER_ID)), (None, None));
     }
 
     proptest! {

@@ -160,6 +160,21 @@ impl Leased for Lease6 {
     }
 }
 
+/// The name servers of the first server that answers (section 18.2.6), until the deadline. The
+/// first question goes at once: the random delay before it is for hosts that start together.
+///
+/// # Errors
+/// [`DhcpError`].
+pub async fn name_servers(
+    netlink: &Netlink,
+    place: &Place,
+    deadline: Instant,
+) -> Result<Vec<Ipv6Addr>, DhcpError> {
+    let exchange = Exchange::open(netlink, place, deadline).await?;
+    let answer = exchange.ask(&Ask::Information, deadline).await?;
+    Ok(answer.name_servers)
+}
+
 /// Tells a server something, which it confirms.
 async fn told(netlink: &Netlink, place: &Place, ask: &Ask<'_>) -> Result<(), DhcpError> {
     let deadline = Instant::now() + RELEASE_DEADLINE;

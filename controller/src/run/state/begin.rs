@@ -316,12 +316,20 @@ pub(super) fn ports<'a>(id: &ObjectName, db: &'a Db, adopt: bool) -> Vec<Found<'
     own.chain(named.filter(|_| adopt)).collect()
 }
 
+/// What a pod's port has. Of one on a physical network, OVN knows no more than the MAC address, and
+/// port security the rest (decision 0234).
 pub(super) fn addresses_in(port: &Found<'_>) -> RecordedAddresses {
     let mut recorded = RecordedAddresses::default();
-    for word in texts(port, "addresses").flat_map(str::split_whitespace) {
-        match word.parse::<IpAddr>() {
-            Ok(address) => recorded.addresses.push(address.into()),
-            Err(_) => recorded.mac = recorded.mac.or_else(|| word.parse().ok()),
+    for column in ["addresses", "port_security"] {
+        for word in texts(port, column).flat_map(str::split_whitespace) {
+            match word.parse::<IpAddr>() {
+                Ok(address) if address.is_unspecified() => {}
+                Ok(address) => recorded.addresses.push(address.into()),
+                Err(_) => recorded.mac = recorded.mac.or_else(|| word.parse().ok()),
+            }
+        }
+        if !recorded.addresses.is_empty() {
+            break;
         }
     }
     recorded

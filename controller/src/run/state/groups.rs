@@ -262,10 +262,9 @@ impl State {
             .chain(waiting)
             .flat_map(|key| db.nb_of_object(Table::LogicalSwitchPort, key.to_string()));
         let names = rows.flat_map(|row| {
-            let addresses = row.str("addresses").unwrap_or_default();
-            row.str("name")
-                .into_iter()
-                .chain(addresses.split_whitespace())
+            let all = ["addresses", "port_security"].map(|column| row.str(column));
+            let words = all.into_iter().flatten().flat_map(str::split_whitespace);
+            row.str("name").into_iter().chain(words)
         });
         names.map(Name::from).collect()
     }

@@ -31,7 +31,7 @@ use crate::diff::Plan;
 use crate::ipam::{FormerAddresses, JOIN, Layout, Request, Space};
 use crate::key::{Attachment, Key, Network, Of};
 use crate::names::prefix;
-use crate::want::policy::{boundary, isolation};
+use crate::want::policy::{asking, boundary, isolation};
 use crate::want::{self, network as rows};
 
 /// So many pods are named.
@@ -439,6 +439,12 @@ impl State {
         rows.unwrap_or_default().into()
     }
 
+    /// Whether a network's pods are on a physical one.
+    pub(super) fn is_physical(&self, network: &Network) -> bool {
+        let shape = self.networks.live.get(network);
+        shape.is_some_and(|it| it.topology == Topology::Localnet)
+    }
+
     fn rows_of_network(&self, network: &Network, shape: &Shape) -> Vec<want::Row> {
         let mut all = want::network::network(network, shape);
         if shape.role == Role::Primary {
@@ -447,6 +453,9 @@ impl State {
             let has_tiers = self.policies.has_tiers();
             all.extend(isolation(network, &open, has_tiers));
             all.extend(boundary(network, has_tiers));
+        }
+        if shape.topology == Topology::Localnet {
+            all.extend(asking(network, self.policies.has_tiers()));
         }
         all
     }

@@ -1,6 +1,7 @@
 //! The rows that an object should have now, including the assignment of its addresses.
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 
 use ipnet::IpNet;
 use itertools::Itertools as _;
@@ -22,7 +23,7 @@ use crate::key::{Attachment, Key, Network, Of};
 use crate::members::Member;
 use crate::names::pod_port;
 use crate::want;
-use crate::want::policy::{candidate, isolated, logged};
+use crate::want::policy::{asking_member, candidate, isolated, logged};
 use crate::write::Write;
 
 /// The result of processing an object, besides its rows.
@@ -341,8 +342,12 @@ impl State {
         let selected = candidate(id, pod, &self.cluster.namespaces);
         for (network, port, own) in self.places(id, pod) {
             let policies = self.policies_on(&network);
-            let own = policies.map(|it| it.members(&selected, &port, &own.ips()));
+            let ips = own.ips();
+            let own = policies.map(|it| it.members(&selected, &port, &ips));
             members.extend(own.into_iter().flatten());
+            if self.is_physical(&network) && ips.iter().any(IpAddr::is_ipv4) {
+                members.insert(asking_member(&network, port));
+            }
         }
         let of = primary.map(|(_, network)| network);
         members.extend(of.map(|network| isolated(&network, &pod_port(id))));
