@@ -15,7 +15,7 @@ use crate::user_networks::{OF_NAMESPACE, is_made, of_namespace};
 
 pub(crate) const LABEL: &str = "k8s.ovn.org/primary-user-defined-network";
 
-fn namespace(name: &str, labels: &Value) -> Value {
+pub(crate) fn namespace(name: &str, labels: &Value) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Namespace",
         "metadata": { "name": name, "uid": format!("uid-of-{name}"), "labels": labels },
@@ -257,6 +257,13 @@ async fn a_namespace_has_one_primary_network_by_its_label_and_a_pod_waits_for_th
     assert!(usual["role"].is_null(), "{usual}");
     // A label that comes later changes nothing for a pod that is there.
     server.apply(labelled("open"));
+    // Pods and labels are reported by two watches.
+    await_row(
+        &central,
+        "Logical_Switch",
+        "open_green_ovn_layer2_switch",
+        true,
+    );
     server.apply(pod("node-a", "open", "new", "uid-of-new", json!({})));
     let is_there = |pod: &Value| {
         annotation(pod, NETWORKS).is_some_and(|it| it["open/green"]["role"] == "primary")

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::fixture::{Running, annotation, await_row, column, names, pod_of, populate};
 use crate::networks::{NETWORKS, await_event, definition};
 use crate::packets::Network;
-use crate::primary::{labelled, none_talk};
+use crate::primary::{labelled, namespace, none_talk};
 
 pub(crate) const BOTH: [&str; 2] = ["--cluster-subnets", "10.244.0.0/16/24,fd00:10:244::/48/64"];
 /// What is outside, on each node.
@@ -353,6 +353,8 @@ async fn a_node_whose_subnet_is_full_says_which_network_has_no_way_out_there() {
     for name in ["second", "third"] {
         server.apply(pod_of("node-a", name));
     }
+    // Then each pod's namespace is waited for.
+    server.apply(namespace("default", &json!({})));
     // Of four addresses for pods, three are taken.
     let small = ["--cluster-subnets", "10.244.0.0/24/29"];
     let mut controller = Running::start(&central, &server, &small);

@@ -69,7 +69,7 @@ fn netplan_apply_leaves_the_bridge_as_it_is_and_the_nic_has_its_changes_when_it_
     assert_answers(&mut running, &lan, "a boot");
     running.run("systemctl start podwire-node");
     // The NIC has not the address that it had when its move was confirmed, which is waited for.
-    running.run("grep -qm 1 'in sync' <(journalctl -f -n all -u podwire-node)");
+    running.run("grep -qm 1 'in sync: all' <(journalctl -f -n all -u podwire-node)");
     assert_moved(&mut running, &lan, "after a boot");
     running.run("netplan apply");
     assert_moved(&mut running, &lan, "netplan apply after a boot");

@@ -183,8 +183,15 @@ fn ports(db: &Db, network: &Network, shape: &Shape) -> Vec<String> {
     let mut shown: Vec<String> = rows
         .map(|row| {
             let name = row.str("name").unwrap_or_default();
-            let addresses = row.column("addresses").into_iter().flat_map(Column::atoms);
-            match &*addresses.filter_map(Atom::as_str).join(", ") {
+            // Of a port on a physical network, a controller's row has the IP addresses in the latter
+            // alone, beside what is no address (decision 0234).
+            let both = ["addresses", "port_security"].map(|column| row.column(column));
+            let texts = both.into_iter().flatten().flat_map(Column::atoms);
+            let words = texts
+                .filter_map(Atom::as_str)
+                .flat_map(str::split_whitespace);
+            let words = words.filter(|it| *it != "0.0.0.0" && !it.ends_with("/0"));
+            match &*words.unique().join(" ") {
                 "" => name.to_owned(),
                 addresses => format!("{name} ({addresses})"),
             }
