@@ -183,7 +183,7 @@ fn ports(db: &Db, network: &Network, shape: &Shape) -> Vec<String> {
     let mut shown: Vec<String> = rows
         .map(|row| {
             let name = row.str("name").unwrap_or_default();
-            // Of a port on a physical network, a controller's row has the IP addresses in the latter
+            // Of a localnet port, a controller's row has the IP addresses in the latter
             // alone, beside what is no address (decision 0234).
             let both = ["addresses", "port_security"].map(|column| row.column(column));
             let texts = both.into_iter().flatten().flat_map(Column::atoms);
