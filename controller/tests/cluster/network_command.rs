@@ -341,6 +341,16 @@ async fn without_a_cluster_the_rows_themselves_are_made_shown_changed_and_remove
         code == Some(0) && text.contains("port        web (dynamic)\n"),
         "{text}"
     );
+    // As a controller has those of a localnet network.
+    let mac = "0a:58:0a:00:00:02";
+    central.nbctl("lsp-add lan_ovn_localnet_switch pod");
+    central.nbctl(["lsp-set-addresses", "pod", mac]);
+    let secured = format!("{mac} 198.51.100.2 0.0.0.0");
+    central.nbctl(["lsp-set-port-security", "pod", &secured]);
+    let (_, text) = alone("get lan");
+    let shown = format!("port        pod ({mac} 198.51.100.2)\n");
+    assert!(text.contains(&shown), "{text}");
+    central.nbctl("lsp-del pod");
     let (code, text) = alone("list -o json");
     let all: Value = serde_json::from_str(&text).unwrap();
     assert_valid("controllerNetworks", &all);
