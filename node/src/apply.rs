@@ -53,11 +53,15 @@ fn groups(steps: &[Step]) -> Vec<Vec<Step>> {
 }
 
 /// Drops the steps that have failed, and removals of what has a NIC in it that could not be moved
-/// back: its bridge, and the file that takes it out of that at a boot.
+/// back: its bridge, that one's settings, and the file that takes it out of that at a boot.
 pub(crate) fn drop_failed(steps: &mut Vec<Step>, failures: &[Failure]) {
     let holds = |failed: &Step, step: &Step| match (failed, step) {
         (Step::Remove(Item::Uplink(uplink)), Step::Remove(Item::Bridge(bridge))) => {
             bridge.name == uplink.bridge
+        }
+        // The kernel would give the bridge an address of its own, which would go along later.
+        (Step::Remove(Item::Uplink(uplink)), Step::Remove(Item::Sysctl(sysctl))) => {
+            sysctl.path.split('/').any(|it| it == uplink.bridge)
         }
         (Step::Remove(Item::Uplink(_)), Step::Remove(Item::File(file))) => {
             file.path.ends_with(BOOT_FILE)

@@ -24,7 +24,10 @@ fn behind(machine: &Machine, start: &str, verb: &str, flags: &str) -> (String, b
 #[test]
 fn a_bridge_stays_whose_nic_can_not_be_moved_back() {
     let (machine, lan) = machine();
+    let before = machine.snapshot();
     machine.init(BRIDGED);
+    let addresses = || machine.node().run("ip", "-o address show dev br-ex");
+    let moved = addresses();
     // Another process holds the record.
     let locked = "flock /run/podwire/node/uplink";
     let (said, succeeded) = behind(&machine, locked, "cleanup", "");
@@ -36,8 +39,10 @@ fn a_bridge_stays_whose_nic_can_not_be_moved_back() {
     lan.assert_reached(&machine);
     // Without it, the next boot would find the NIC in the bridge.
     assert!(boot_file(&machine).contains("del-port br-ex eth0"));
+    assert_eq!(addresses(), moved);
     machine.cleanup("");
     assert_moved_back(&machine, &lan);
+    before.assert_same(&machine.snapshot());
 }
 
 /// Open vSwitch could not write down that the NIC leaves: it would stay in the bridge, without the
