@@ -150,6 +150,15 @@ test-kernel-doors: root test-packages build ## what passes between nodes' doors 
 	@CARGO=$(CARGO) PODWIRE_BIN=$(CURDIR)/target/release/podwire PODWIRE_CONTROLLER_BIN=$(CURDIR)/target/release/podwire-controller \
 		.ci/test-kernel target/kernel "node_door --include-ignored a_client_that_sends"
 
+.PHONY: test-kernel-gateway-modes
+test-kernel-gateway-modes: root test-packages build ## which connections a node's change of its gateway's mode ends on the kernel's datapath, in the same virtual machine, with binaries as shipped (three minutes after the build)
+	@.ci/packages $(KERNEL_PACKAGES)
+	@.ci/kernel target/kernel
+	@$(CARGO) build --release -p podwire-controller --bin podwire-controller
+	@$(CARGO) build --release -p podwire-tools --bin podwire
+	@CARGO=$(CARGO) PODWIRE_BIN=$(CURDIR)/target/release/podwire PODWIRE_CONTROLLER_BIN=$(CURDIR)/target/release/podwire-controller \
+		.ci/test-kernel target/kernel "gateway --include-ignored connections_that_a_change"
+
 # A boot takes half a minute in the emulated machine. POWER_STEPS=2,3 takes the second step and every third one from there.
 .PHONY: test-kernel-gateway
 test-kernel-gateway: root test-packages ## power lost at each step of moving a NIC into br-ex and back, and the boot after it; bonds, VLANs, teams and netplan; in virtual machines with disks that systemd boots

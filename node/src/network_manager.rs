@@ -54,6 +54,7 @@ const DISCONNECTED: u32 = 30;
 const PREPARE: u32 = 40;
 const IP_CONFIG: u32 = 70;
 const ACTIVATED: u32 = 100;
+const DEACTIVATING: u32 = 110;
 const FAILED: u32 = 120;
 /// NM_ACTIVATION_STATE_FLAG_EXTERNAL, of an active connection: another program's, only shown.
 const EXTERNAL: u32 = 0x80;
@@ -213,6 +214,12 @@ impl Bus {
         Ok(Some((profile, flags)))
     }
 
+    /// Whether a device has been activated by this profile. What it had may go at any time.
+    async fn is_by(&self, device: &OwnedObjectPath, profile: &OwnedObjectPath) -> bool {
+        let seen = self.profile_of(device.as_str()).await;
+        matches!(seen, Ok(Some((seen, _))) if seen == *profile)
+    }
+
     async fn managed(&self, link: &str) -> Result<Option<Managed>> {
         let device = self.device(link).await?;
         let device = device.as_str();
@@ -286,6 +293,16 @@ impl Bus {
 
     /// Waits until a device is in one of these states.
     async fn reaches(&self, link: &str, states: Range<u32>) -> Result<OwnedObjectPath> {
+        self.reaches_by(None, link, states).await
+    }
+
+    /// Waits until a device is in one of these states, by this profile if one is given.
+    async fn reaches_by(
+        &self,
+        profile: Option<&OwnedObjectPath>,
+        link: &str,
+        states: Range<u32>,
+    ) -> Result<OwnedObjectPath> {
         let rule = MatchRule::builder().msg_type(Type::Signal);
         let rule = rule.path_namespace(PATH).build()?;
         let mut signals = Signals::listen(&self.0, [rule]).await?;
@@ -293,11 +310,17 @@ impl Bus {
         loop {
             // It may not have seen the link yet.
             let device = self.device(link).await;
+            // Before the state, which is that of an earlier profile otherwise.
+            let is_by = match (&device, profile) {
+                (Ok(device), Some(profile)) => self.is_by(device, profile).await,
+                _ => true,
+            };
             let state = match &device {
                 Ok(device) => self.get(device.as_str(), DEVICE, "State").await?,
                 Err(_) => 0,
             };
             if let Ok(device) = device
+                && is_by
                 && states.contains(&state)
             {
                 return Ok(device);
@@ -318,13 +341,7 @@ impl Bus {
     /// Configures a device by a profile, unless it does so already.
     async fn activate(&self, profile: &OwnedObjectPath, link: &str) -> Result<()> {
         let device = self.reaches(link, 0..FAILED).await?;
-        if self
-            .profile_of(device.as_str())
-            .await?
-            .map(|(it, _)| it)
-            .as_ref()
-            == Some(profile)
-        {
+        if self.is_by(&device, profile).await {
             return Ok(());
         }
         let none = OwnedObjectPath::try_from("/")?;
@@ -352,7 +369,7 @@ impl Bus {
 
     /// Changes what is in effect on a link to these settings, or to its profile's without any.
     async fn reapply(&self, link: &str, settings: &Settings) -> Result<()> {
-        let device = self.reaches(link, PREPARE..FAILED).await?;
+        let device = self.reaches(link, PREPARE..DEACTIVATING).await?;
         let asked = (settings, 0_u64, 0_u32);
         self.call(device.as_str(), DEVICE, "Reapply", &asked).await
     }
@@ -391,7 +408,7 @@ impl Deed {
                 bus.manages(bridge, true).await?;
                 bus.reaches(bridge, DISCONNECTED..FAILED).await?;
                 bus.activate(&profile, bridge).await?;
-                bus.begins(bridge).await.map(drop)
+                bus.begins(bridge, Some(&profile)).await.map(drop)
             }
             Self::Settle(bridge, told) => {
                 if let Some(profile) = bus.find(UUID).await {
@@ -426,21 +443,26 @@ impl Bus {
             Some(uuid) => self.find(&uuid).await,
             None => None,
         };
-        if let Some(own) = own {
+        if let Some(own) = &own {
             self.reaches(nic, DISCONNECTED..FAILED).await?;
-            self.activate(&own, nic).await?;
+            self.activate(own, nic).await?;
         }
-        let settings = self.begins(nic).await?;
+        let settings = self.begins(nic, own.as_ref()).await?;
+        // The profile may have changed while the NIC was in the bridge.
+        let stand_ins = stand_ins.accepted_by(&settings);
         if stand_ins.is_empty() {
             return Ok(());
         }
         self.reapply(nic, &stand_ins.beside(settings)).await
     }
 
-    /// Waits until it configures a link, and gives by what. It has IPv6 off from when it knows a
-    /// link as its own until it configures that, and all IPv6 addresses go meanwhile.
-    async fn begins(&self, link: &str) -> Result<Settings> {
-        let device = self.reaches(link, IP_CONFIG..FAILED).await?;
+    /// Waits until it configures a link, by this profile if one is given, and gives by what. What
+    /// it finds configured it first shows as activated, by a profile of its own, which it then
+    /// deactivates. It has IPv6 off from when it knows a link as its own until it configures that,
+    /// and all IPv6 addresses go meanwhile.
+    async fn begins(&self, link: &str, profile: Option<&OwnedObjectPath>) -> Result<Settings> {
+        let states = IP_CONFIG..DEACTIVATING;
+        let device = self.reaches_by(profile, link, states).await?;
         let (settings, _): (Settings, u64) = self
             .call(device.as_str(), DEVICE, "GetAppliedConnection", &0_u32)
             .await?;

@@ -67,6 +67,32 @@ impl<'node> Manager<'node> {
         Self::start(node, &command, &["nmcli", "general"])
     }
 
+    /// Has NetworkManager ask its dispatcher before it takes a profile from a device, with this
+    /// script there (NetworkManager-dispatcher(8)). It has to be called before NetworkManager
+    /// starts.
+    pub fn before_down(node: &TestNode, script: &str) {
+        let scripts = "/etc/NetworkManager/dispatcher.d";
+        node.run("mount", ["-t", "tmpfs", "none", scripts]);
+        node.run("mkdir", format!("{scripts}/pre-down.d"));
+        let path = format!("{scripts}/pre-down.d/50-test");
+        write(node, &path, script);
+        node.run("chmod", format!("755 {path}"));
+    }
+
+    /// NetworkManager's dispatcher. Dropping it kills it.
+    pub fn dispatcher(&self) -> Result<impl Drop + use<>, Failure> {
+        let mut command = Command::new("/usr/lib/NetworkManager/nm-dispatcher");
+        command.arg("--persist");
+        let log = self.node.path("/run/log/dispatcher.log");
+        let daemon = Daemon::start(self.node.keeper(), &command, &log)?;
+        let until = Instant::now() + DAEMON_LIMIT;
+        let asked =
+            "busctl introspect org.freedesktop.nm_dispatcher /org/freedesktop/nm_dispatcher";
+        let asked: Vec<&str> = asked.split(' ').collect();
+        await_answer(self.node, &asked, &daemon, until)?;
+        Ok(daemon)
+    }
+
     /// firewalld with its usual zones.
     pub fn firewalld(node: &'node TestNode) -> Result<Self, Failure> {
         node.run("mkdir", "-p /run/firewalld-config");

@@ -1,7 +1,7 @@
 //! Removes conntrack entries: those of a deleted pod, so that the next pod with its address does
 //! not inherit its connections; and those of UDP services' clients to deleted endpoints, who would
 //! never reach another one (an entry is kept for as long as packets arrive). It also lists the
-//! connections whose source the host translates.
+//! connections that the host translates.
 //!
 //! The kernel deletes one entry by its tuple, or all of them, never by address
 //! (`ctnetlink_flush_conntrack` answers CTA_FILTER with EOPNOTSUPP). So the entries are listed, and
@@ -16,7 +16,6 @@ use std::fs;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::mpsc::Receiver;
 
-use ipnet::IpNet;
 use nix::errno::Errno;
 use nix::libc;
 use tokio::sync::oneshot;
@@ -250,39 +249,45 @@ pub fn forget_endpoints(
     Ok(count)
 }
 
-/// A connection whose source the host translates.
+/// A connection of which the host translates an address.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Translated {
     /// By its number.
     pub protocol: u8,
     /// Who has begun it.
     pub client: SocketAddr,
-    /// With whom.
+    /// With whom, as the client says.
     pub server: SocketAddr,
     /// The client's address as the server sees it.
     pub source: IpAddr,
+    /// Who answers: the server, or whom the host leads its clients to.
+    pub endpoint: SocketAddr,
 }
 
-/// The connections from these networks to elsewhere whose source the host translates. It blocks,
-/// for as long as the kernel takes to list its table.
+/// The connections that the host translates. Those in zones of Open vSwitch's are not the host's.
+/// It blocks, for as long as the kernel takes to list its table.
 ///
 /// # Errors
 /// The kernel's.
-pub fn translated(clients: &[IpNet]) -> Result<Vec<Translated>, Refusal> {
+pub fn translated() -> Result<Vec<Translated>, Refusal> {
     let mut socket = Netlink::open(netlink_sys::protocols::NETLINK_NETFILTER)?;
     let found = list(&mut socket, &[0; NFGENMSG], |[original, reply]| {
         let (protocol, client) = end(original, SOURCE)?;
+        let (_, server) = end(original, DESTINATION)?;
+        let (_, seen) = end(reply, DESTINATION)?;
+        let (_, endpoint) = end(reply, SOURCE)?;
         let found = Translated {
             protocol,
             client,
-            server: end(original, DESTINATION)?.1,
-            source: end(reply, DESTINATION)?.1.ip(),
+            server,
+            source: seen.ip(),
+            endpoint,
         };
-        let is_its = |ip: IpAddr| clients.iter().any(|net| net.contains(&ip));
-        let leaves = is_its(client.ip()) && !is_its(found.server.ip());
-        (leaves && found.source != client.ip()).then_some(found)
+        (seen != client || endpoint != server).then_some(found)
     })?;
-    Ok(found.into_iter().map(|(found, _)| found).collect())
+    let is_hosts = |entry: &[u8]| attribute(&entry[NFGENMSG..], CTA_ZONE).is_none();
+    let found = found.into_iter().filter(|(_, entry)| is_hosts(entry));
+    Ok(found.map(|(found, _)| found).collect())
 }
 
 /// One end of a tuple of UDP.

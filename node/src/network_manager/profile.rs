@@ -18,6 +18,8 @@ const OF_ADDRESSES: [&str; 3] = ["ipv4", "ipv6", "proxy"];
 const OWN: &str = "podwire.profile";
 /// The same as address-data and route-data, of which the two must not differ.
 const OLD: [&str; 2] = ["addresses", "routes"];
+/// Methods of a family for which a profile can't have addresses.
+const WITHOUT: [&str; 3] = ["disabled", "ignore", "link-local"];
 /// NM_SETTING_IP6_CONFIG_ADDR_GEN_MODE_EUI64, which goes with a token.
 const EUI64: i32 = 0;
 /// NM_SETTING_TUN_MODE_TAP: what a bridge of Open vSwitch's userspace datapath is.
@@ -215,6 +217,21 @@ impl StandIns {
         found.sort_unstable();
         found.dedup();
         found
+    }
+
+    /// Without those of families for which a profile can't have addresses.
+    pub(super) fn accepted_by(&self, settings: &Settings) -> Self {
+        let has = |net: &IpNet| {
+            let section = if net.addr().is_ipv6() { "ipv6" } else { "ipv4" };
+            let method = of(settings, section, "method").unwrap_or_default();
+            !WITHOUT.contains(&&*method)
+        };
+        let addresses = self.addresses.iter().filter(|net| has(net));
+        let routes = self.routes.iter().filter(|(net, ..)| has(net));
+        Self {
+            addresses: addresses.copied().collect(),
+            routes: routes.copied().collect(),
+        }
     }
 
     /// A profile with them.

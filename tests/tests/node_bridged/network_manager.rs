@@ -149,6 +149,24 @@ fn a_dhcp_server_that_is_gone_undoes_the_move_and_the_address_stays() {
     lan.assert_reached(&machine);
 }
 
+/// NetworkManager then has no route for it either.
+#[test]
+fn a_profile_that_takes_no_addresses_any_more_fails_no_rollback() {
+    let (machine, lan) = machine();
+    let _dhcp = Dhcp::start(&machine, &lan);
+    let _manager = Lan::network_manager(&machine, OWN);
+    Lan::await_renewed(&machine, "eth0");
+    machine.init(BRIDGED);
+    assert_moved(&machine);
+    let change = "connection modify --temporary own ipv4.method disabled ipv4.routes ''";
+    let change: Vec<&str> = change.split(' ').map(|it| it.trim_matches('\'')).collect();
+    machine.node().run("nmcli", &change[..]);
+    machine.podwire_node("rollback", "").success("rollback");
+    await_addresses(&machine, "eth0");
+    let ports = machine.node().vsctl("list-br");
+    assert!(!ports.contains("br-ex"), "{ports}");
+}
+
 #[test]
 fn what_network_manager_cannot_do_for_a_bridge_is_refused_with_its_reason() {
     let (machine, _lan) = machine();

@@ -100,3 +100,23 @@ fn temporary_addresses_go_on_under_networkd() {
 fn temporary_addresses_go_on_under_network_manager() {
     goes_on(by_network_manager);
 }
+
+/// With privacy addresses on the NIC, NetworkManager first shows a profile of its own there, without
+/// IPv4, from which it takes the NIC then: with such a script, after a while.
+#[test]
+fn a_script_that_network_manager_waits_for_fails_no_rollback() {
+    let (machine, lan) = machine();
+    let _dhcp = Dhcp::start(&machine, &lan);
+    let node = machine.node();
+    Manager::before_down(node, "#!/bin/sh\necho $1 >>/run/nm/taken\nsleep 1\n");
+    let manager = by_network_manager(&machine);
+    let _dispatcher = manager.dispatcher().unwrap();
+    await_temporary(&machine, "eth0");
+    machine.init(BRIDGED);
+    assert_moved(&machine);
+    await_temporary(&machine, "br-ex");
+    machine.podwire_node("rollback", "").success("rollback");
+    assert_moved_back(&machine, &lan);
+    let taken = node.run("cat", "/run/nm/taken");
+    assert!(taken.contains("eth0"), "{taken}");
+}
