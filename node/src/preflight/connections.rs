@@ -79,7 +79,8 @@ fn text(ended: &[(&Translated, IpAddr)]) -> Option<String> {
 
 /// Names those that may.
 fn may(forgotten: &[&Translated]) -> Option<String> {
-    let heading = match forgotten.len() {
+    let count = forgotten.len();
+    let heading = match count {
         0 => return None,
         1 => "the translation of a connection is forgotten, and it may end:".to_owned(),
         count => {

@@ -101,8 +101,8 @@ fn temporary_addresses_go_on_under_network_manager() {
     goes_on(by_network_manager);
 }
 
-/// With privacy addresses on the NIC, NetworkManager first shows a profile of its own there, without
-/// IPv4, from which it takes the NIC then: with such a script, after a while.
+/// With privacy addresses on the NIC, NetworkManager first shows a profile of its own there,
+/// without IPv4, from which it then takes the NIC: with such a script, after a while.
 #[test]
 fn a_script_that_network_manager_waits_for_fails_no_rollback() {
     let (machine, lan) = machine();
