@@ -140,24 +140,22 @@ test-kernel: root test-packages build ## end-to-end tests on the kernel's datapa
 	@$(MAKE) --no-print-directory cnitool || true
 	@CARGO=$(CARGO) .ci/test-kernel target/kernel
 
-# The emulated machine is too slow for a controller and a node role that are not optimised.
 .PHONY: test-kernel-doors
+test-kernel-doors: KERNEL_TESTS = node_door --include-ignored a_client_that_sends
 test-kernel-doors: root test-packages build ## what passes between nodes' doors on the kernel's datapath, in the same virtual machine, with binaries as shipped (three minutes after the build)
-	@.ci/packages $(KERNEL_PACKAGES)
-	@.ci/kernel target/kernel
-	@$(CARGO) build --release -p podwire-controller --bin podwire-controller
-	@$(CARGO) build --release -p podwire-tools --bin podwire
-	@CARGO=$(CARGO) PODWIRE_BIN=$(CURDIR)/target/release/podwire PODWIRE_CONTROLLER_BIN=$(CURDIR)/target/release/podwire-controller \
-		.ci/test-kernel target/kernel "node_door --include-ignored a_client_that_sends"
 
 .PHONY: test-kernel-gateway-modes
+test-kernel-gateway-modes: KERNEL_TESTS = gateway --include-ignored connections_that_a_change
 test-kernel-gateway-modes: root test-packages build ## which connections a node's change of its gateway's mode ends on the kernel's datapath, in the same virtual machine, with binaries as shipped (three minutes after the build)
+
+# The emulated machine is too slow for a controller and a node role that are not optimised.
+test-kernel-doors test-kernel-gateway-modes:
 	@.ci/packages $(KERNEL_PACKAGES)
 	@.ci/kernel target/kernel
 	@$(CARGO) build --release -p podwire-controller --bin podwire-controller
 	@$(CARGO) build --release -p podwire-tools --bin podwire
 	@CARGO=$(CARGO) PODWIRE_BIN=$(CURDIR)/target/release/podwire PODWIRE_CONTROLLER_BIN=$(CURDIR)/target/release/podwire-controller \
-		.ci/test-kernel target/kernel "gateway --include-ignored connections_that_a_change"
+		.ci/test-kernel target/kernel "$(KERNEL_TESTS)"
 
 # A boot takes half a minute in the emulated machine. POWER_STEPS=2,3 takes the second step and every third one from there.
 .PHONY: test-kernel-gateway

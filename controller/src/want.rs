@@ -207,7 +207,7 @@ pub fn node(
         own.extend([true, false].map(led));
     }
     rows.extend(own.iter().filter_map(of_family).map(|(address, next_hop)| {
-        let family = if address.is_ipv4() { "ip4" } else { "ip6" };
+        let family = policy::Family::of(address).field();
         let matching = format!(r#"inport == "{to_switch}" && {family}.dst == {address}"#);
         policy_of(ROUTER, 1004, matching, "reroute", next_hop.to_string())
     }));

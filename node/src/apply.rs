@@ -61,7 +61,7 @@ pub(crate) fn drop_failed(steps: &mut Vec<Step>, failures: &[Failure]) {
         }
         // The kernel would give the bridge an address of its own, which would go along later.
         (Step::Remove(Item::Uplink(uplink)), Step::Remove(Item::Sysctl(sysctl))) => {
-            sysctl.path.split('/').any(|it| it == uplink.bridge)
+            sysctl.link() == Some(&uplink.bridge)
         }
         (Step::Remove(Item::Uplink(_)), Step::Remove(Item::File(file))) => {
             file.path.ends_with(BOOT_FILE)

@@ -11,6 +11,7 @@ use podwire_cluster::gateway::{ANSWER, Gateway, NETWORK};
 use podwire_ovs::nb::Table;
 use podwire_ovs::value::Value;
 
+use super::policy::Family;
 use super::{ROUTER, Row, policy_of, router_port, to_router};
 use crate::ipam::{join_addresses, mac};
 use crate::names;
@@ -55,9 +56,12 @@ impl WayOut<'_> {
         if !self.leads_back(subnet) {
             return Vec::new();
         }
-        let v4 = subnet.addr().is_ipv4();
-        let ip = if v4 { "ip4" } else { "ip6" };
-        let pods = self.cluster.iter().filter(|net| net.addr().is_ipv4() == v4);
+        let family = Family::of(subnet.addr());
+        let ip = family.field();
+        let pods = self
+            .cluster
+            .iter()
+            .filter(|net| Family::of(net.addr()) == family);
         let pods: Vec<String> = pods.map(ToString::to_string).collect();
         let own = format!(
             r#"inport == "{}" && pkt.mark == {ANSWER} && {ip}"#,

@@ -53,6 +53,9 @@ pub use verdict::{Connection, Deciding, Outcome, Verdict};
 const HAIRPIN: [&str; 2] = ["ip4.src == 169.254.169.5", "ip6.src == fd69::5"];
 /// The priority of drops; what allows has one more.
 const DROP: u16 = 1000;
+/// That of drops of whole networks, before all policies: after everything else of OVN without
+/// tiers, where policies have 1000 and 1001.
+const FIRST_DROP: u16 = 1010;
 /// The most bytes of an ACL's name.
 const NAME: usize = 63;
 
@@ -253,6 +256,13 @@ fn from_node() -> [String; 2] {
 pub(super) fn from_nodes(family: Family) -> String {
     let set = nodes_set_ids(family).hashed();
     format!("{}.src == ${set}", family.field())
+}
+
+/// Has the ACLs of whole networks asked before the policies of the cluster, where those have tiers.
+fn before_policies(rows: &mut [Row], has_tiers: bool) {
+    if has_tiers {
+        at_tier(rows, 0);
+    }
 }
 
 /// Gives ACLs a tier.

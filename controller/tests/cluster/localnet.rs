@@ -108,6 +108,24 @@ fn probe(of: [u8; 6], from: [u8; 6]) -> Vec<u8> {
     frame
 }
 
+/// The pod's ADD is refused, as the host outside has its address.
+#[track_caller]
+fn assert_refused(pod: &Pod<'_>, outside: &Outside<'_>, address: &str) {
+    let error = pod.exec("ADD", &multus()).error();
+    assert_eq!(error.code, 102, "{error:?}");
+    let holder = links::find(outside.place(), "eth0").unwrap().mac;
+    error.assert_names(&[address, "net1", &holder, LAN, "physnet"]);
+}
+
+/// Sends frames from the pod, one that ends with `true` last, and gives what the host outside
+/// hears until then.
+#[track_caller]
+fn heard(pod: &Pod<'_>, outside: &Outside<'_>, frames: &[Vec<u8>]) -> Vec<Vec<u8>> {
+    let capture = Capture::on(outside.place(), "eth0").unwrap();
+    frames::send(pod.place(), "net1", frames).unwrap();
+    capture.until(|frame| frame.ends_with(b"true")).unwrap()
+}
+
 fn assert_none_heard(forged: &[Vec<u8>], heard: &[Vec<u8>]) {
     for (number, frame) in forged.iter().enumerate() {
         assert!(
@@ -128,10 +146,7 @@ async fn an_address_that_a_host_outside_has_is_refused_and_leads_no_other_pod_as
     let outside = lan(&network, "198.51.100.0/24");
     let (first, addresses) = assigned(&network, 0, "first", LAN);
     assert_eq!(addresses, [HOST.parse::<IpAddr>().unwrap()]);
-    let error = first.exec("ADD", &multus()).error();
-    assert_eq!(error.code, 102, "{error:?}");
-    let holder = links::find(outside.place(), "eth0").unwrap().mac;
-    error.assert_names(&[HOST, "net1", &holder, LAN, "physnet"]);
+    assert_refused(&first, &outside, HOST);
 
     // That pod still has its logical port.
     let (second, addresses) = assigned(&network, 0, "second", LAN);
@@ -173,12 +188,9 @@ async fn nothing_but_arp_leaves_from_no_address_and_nothing_from_anothers() {
         probe(thief, thief),
         probe(thief, mac),
     ];
-    let capture = Capture::on(outside.place(), "eth0").unwrap();
-    frames::send(pod.place(), "net1", &forged).unwrap();
     let asking = probe(mac, mac);
-    let last = udp(mac, (&own, all), (9, 9), b"true");
-    frames::send(pod.place(), "net1", &[asking.clone(), last.clone()]).unwrap();
-    let heard = capture.until(|frame| frame.ends_with(b"true")).unwrap();
+    let own = [asking.clone(), udp(mac, (&own, all), (9, 9), b"true")];
+    let heard = heard(&pod, &outside, &[&forged[..], &own].concat());
     assert_none_heard(&forged, &heard);
     let is_asking = |it: &Vec<u8>| it.starts_with(&asking);
     assert!(heard.iter().any(is_asking), "{heard:?}");
@@ -195,10 +207,7 @@ async fn pods_and_hosts_outside_reach_each_other_by_ipv6_from_their_own_addresse
     let (first, addresses) = assigned(&network, 0, "first", LAN);
     let host: IpAddr = HOST6.parse().unwrap();
     assert_eq!(addresses, [host]);
-    let error = first.exec("ADD", &multus()).error();
-    assert_eq!(error.code, 102, "{error:?}");
-    let holder = links::find(outside.place(), "eth0").unwrap().mac;
-    error.assert_names(&[HOST6, "net1", &holder, LAN, "physnet"]);
+    assert_refused(&first, &outside, HOST6);
 
     let (pod, addresses) = assigned(&network, 0, "pod", LAN);
     let own = addresses[0];
@@ -217,11 +226,8 @@ async fn pods_and_hosts_outside_reach_each_other_by_ipv6_from_their_own_addresse
         advertisement(mac, &own.to_string(), HOST6),
         advertisement(thief, &own.to_string(), &own.to_string()),
     ];
-    let capture = Capture::on(outside.place(), "eth0").unwrap();
-    frames::send(pod.place(), "net1", &forged).unwrap();
-    let last = udp6(mac, &own.to_string(), b"true");
-    frames::send(pod.place(), "net1", &[last]).unwrap();
-    let heard = capture.until(|frame| frame.ends_with(b"true")).unwrap();
+    let last = [udp6(mac, &own.to_string(), b"true")];
+    let heard = heard(&pod, &outside, &[&forged[..], &last].concat());
     assert_none_heard(&forged, &heard);
     drop((agents, router));
     controller.stop().await.unwrap();
@@ -283,11 +289,8 @@ async fn a_pod_without_addresses_takes_those_of_a_routers_prefix() {
         advertisement(mac, "2001:db8:1::9", "2001:db8:1::9"),
         claim(mac, mac, "198.51.100.9"),
     ];
-    let capture = Capture::on(outside.place(), "eth0").unwrap();
-    frames::send(pod.place(), "net1", &[&forged[..], &sent].concat()).unwrap();
-    let last = udp6(mac, &own, b"true");
-    frames::send(pod.place(), "net1", &[last]).unwrap();
-    let heard = capture.until(|frame| frame.ends_with(b"true")).unwrap();
+    let last = [udp6(mac, &own, b"true")];
+    let heard = heard(&pod, &outside, &[&forged[..], &sent, &last].concat());
     assert_none_heard(&forged, &heard);
     for (number, frame) in sent.iter().enumerate() {
         assert!(

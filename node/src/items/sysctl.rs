@@ -28,9 +28,14 @@ impl Sysctl {
         is_shown(&self.path) && file.metadata().is_ok_and(|it| it.permissions().readonly())
     }
 
+    /// The link whose setting it is, as in net/ipv6/conf/LINK; `all` of those of all.
+    pub(crate) fn link(&self) -> Option<&str> {
+        self.path.split('/').nth(3)
+    }
+
     /// The missing link of a setting, if any.
     fn lacks_link(&self, view: &View<'_>) -> Option<&str> {
-        let link = self.path.split('/').nth(3)?;
+        let link = self.link()?;
         (link != "all" && !view.actual.links.contains_key(link)).then_some(link)
     }
 }
@@ -60,9 +65,7 @@ impl Kind for Sysctl {
             (Some(seen), _) => State::Differs(seen.clone()),
             (None, Some(link)) => State::Waits(format!("link {link}")),
             // It was removed between two snapshots.
-            (None, None) if self.path.split('/').nth(3) == Some(GATEWAY) => {
-                State::Waits(format!("link {GATEWAY}"))
-            }
+            (None, None) if self.link() == Some(GATEWAY) => State::Waits(format!("link {GATEWAY}")),
             (None, None) => State::Foreign("the kernel has no such setting".to_owned()),
         }
     }

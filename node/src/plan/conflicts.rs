@@ -103,7 +103,7 @@ impl Conflict {
             }
             Blocks::Uplink(link) => {
                 return match item {
-                    Item::Sysctl(it) => it.path.split('/').nth(3) == Some(link),
+                    Item::Sysctl(it) => it.link() == Some(link),
                     Item::Uplink(it) => it.nic == *link,
                     _ => false,
                 };

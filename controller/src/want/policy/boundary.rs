@@ -10,16 +10,11 @@ use podwire_ovs::nb::Table;
 
 use super::index::member;
 use super::matching::{self, Family};
-use super::{Ids, acl, at_tier, nodes_set_ids, row};
+use super::{FIRST_DROP, Ids, acl, before_policies, nodes_set_ids, row};
 use crate::cluster::policy::Direction;
 use crate::key::Network;
 use crate::members::Member;
 use crate::want::Row;
-
-/// Before the policies of the cluster.
-const TIER: i64 = 0;
-/// As with locked ports ([`super::isolation`]).
-const DROP: u16 = 1010;
 
 fn inside_ids(family: Family) -> Ids {
     Ids::new("Cluster", "inside".to_owned()).and("ip-family", family.name())
@@ -112,15 +107,17 @@ pub fn boundary(network: &Network, has_tiers: bool) -> Vec<Row> {
     });
     let first: Vec<String> = asked.chain(["nd".to_owned()]).collect();
     // Connections are not followed at ports to routers.
-    add(Egress, ("allow-stateless", DROP + 1), &answers);
-    add(Egress, ("drop", DROP), &to_inside);
-    add(Ingress, ("allow-stateless", DROP + 3), &first);
-    add(Ingress, ("drop", DROP + 2), &from_inside);
+    add(Egress, ("allow-stateless", FIRST_DROP + 1), &answers);
+    add(Egress, ("drop", FIRST_DROP), &to_inside);
+    add(Ingress, ("allow-stateless", FIRST_DROP + 3), &first);
+    add(Ingress, ("drop", FIRST_DROP + 2), &from_inside);
     let own = [to_own, to_exposed];
-    add(Ingress, ("allow-stateless", DROP + 1), own.as_flattened());
-    add(Ingress, ("drop", DROP), &["ip".to_owned()]);
-    if has_tiers {
-        at_tier(&mut rows, TIER);
-    }
+    add(
+        Ingress,
+        ("allow-stateless", FIRST_DROP + 1),
+        own.as_flattened(),
+    );
+    add(Ingress, ("drop", FIRST_DROP), &["ip".to_owned()]);
+    before_policies(&mut rows, has_tiers);
     rows
 }

@@ -10,16 +10,11 @@ use podwire_ovs::nb::Table;
 
 use super::index::member;
 use super::matching::{self, Family};
-use super::{Ids, acl, at_tier, from_node, neighbours, row, unchosen};
+use super::{FIRST_DROP, Ids, acl, before_policies, from_node, neighbours, row, unchosen};
 use crate::cluster::policy::Direction;
 use crate::key::Network;
 use crate::members::Member;
 use crate::want::Row;
-
-/// Before the policies of the cluster.
-const TIER: i64 = 0;
-/// After everything else of OVN without tiers, where policies have 1000 and 1001.
-const DROP: u16 = 1010;
 
 fn ids(network: &Network) -> Ids {
     Ids::new("PrimaryNetwork", network.name().to_string())
@@ -70,19 +65,23 @@ pub fn isolation(network: &Network, open: &Open, has_tiers: bool) -> Vec<Row> {
         let of = (&*name, &*name, direction);
         let label = format!("UDN:{}:{direction}", network.name());
         let ids = |kind: &str| ids(network).and("direction", direction).and("type", kind);
-        rows.push(acl(of, ("drop", DROP), "", &label, ids("defaultDeny")));
+        rows.push(acl(
+            of,
+            ("drop", FIRST_DROP),
+            "",
+            &label,
+            ids("defaultDeny"),
+        ));
         let mut clauses = neighbours();
         match direction {
             Direction::Ingress => clauses.extend(from_node()),
             Direction::Egress => clauses.extend(matches(open)),
         }
         let allowed = matching::any(&clauses);
-        let allow = ("allow-related", DROP + 1);
+        let allow = ("allow-related", FIRST_DROP + 1);
         rows.push(acl(of, allow, &allowed, &label, ids("alwaysAllow")));
     }
-    if has_tiers {
-        at_tier(&mut rows, TIER);
-    }
+    before_policies(&mut rows, has_tiers);
     rows
 }
 

@@ -5,16 +5,11 @@ use podwire_cluster::Name;
 use podwire_ovs::nb::Table;
 
 use super::index::member;
-use super::{Ids, acl, at_tier, row};
+use super::{FIRST_DROP, Ids, acl, before_policies, row};
 use crate::cluster::policy::Direction;
 use crate::key::Network;
 use crate::members::Member;
 use crate::want::Row;
-
-/// Before the policies of the cluster.
-const TIER: i64 = 0;
-/// As with locked ports ([`super::isolation`]).
-const DROP: u16 = 1010;
 
 fn ids(network: &Network) -> Ids {
     Ids::new("PhysicalNetwork", network.name().to_string()).on(network)
@@ -33,10 +28,8 @@ pub fn asking(network: &Network, has_tiers: bool) -> Vec<Row> {
     let label = format!("PhysicalNetwork:{}", network.name());
     let ids = ids(network).and("direction", Direction::Egress);
     let of = (name, name, Direction::Egress);
-    let drop = acl(of, ("drop", DROP), "ip4.src == 0.0.0.0", &label, ids);
+    let drop = acl(of, ("drop", FIRST_DROP), "ip4.src == 0.0.0.0", &label, ids);
     let mut rows = vec![group, drop];
-    if has_tiers {
-        at_tier(&mut rows, TIER);
-    }
+    before_policies(&mut rows, has_tiers);
     rows
 }
