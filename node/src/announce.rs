@@ -2,6 +2,7 @@
 //! formats of ovn-kubernetes, and the physical networks that it connects, as extended resources.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
@@ -193,7 +194,7 @@ impl Announced {
 pub(crate) async fn announce(
     client: Client,
     name: String,
-    node: ApiNode,
+    node: Arc<ApiNode>,
     wanted: Announced,
 ) -> Result<usize, String> {
     let patch = |mut change: Value| {
@@ -261,7 +262,7 @@ fn patch(
 pub(crate) async fn tell(
     client: Client,
     name: String,
-    node: ApiNode,
+    node: Arc<ApiNode>,
     wanted: Condition,
 ) -> Result<(), String> {
     let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
@@ -272,10 +273,8 @@ pub(crate) async fn tell(
         "message": wanted.message,
         "lastHeartbeatTime": now,
     });
-    if node
-        .condition
-        .is_none_or(|seen| seen.status != wanted.status)
-    {
+    let seen = node.condition.as_ref();
+    if seen.is_none_or(|seen| seen.status != wanted.status) {
         condition["lastTransitionTime"] = now.into();
     }
     let mut change = json!({ "status": { "conditions": [condition] } });

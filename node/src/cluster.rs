@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use ipnet::IpNet;
 use podwire_apiserver::brief;
@@ -64,7 +65,8 @@ pub(crate) struct Cluster {
     pub(crate) services: Store<ObjectName, Service>,
     pub(crate) slices: Slices<Slice>,
     pub(crate) slices_are_listed: bool,
-    pub(crate) nodes: Store<String, ApiNode>,
+    /// Each differs from the one before it, also where it looks like an earlier one again.
+    pub(crate) nodes: Store<String, Arc<ApiNode>>,
 }
 
 /// The objects of one kind.
@@ -96,7 +98,7 @@ impl Cluster {
         match change {
             ApiChange::Service(name, service) => self.services.set(name, service),
             ApiChange::Slice(name, slice) => !self.slices.set(name, slice).is_empty(),
-            ApiChange::Node(name, node) => self.nodes.set(name, node),
+            ApiChange::Node(name, node) => self.nodes.set(name, node.map(Arc::new)),
             ApiChange::Unreadable => true,
             ApiChange::ServicesListed => !std::mem::replace(&mut self.services.is_listed, true),
             ApiChange::SlicesListed => !std::mem::replace(&mut self.slices_are_listed, true),

@@ -8,6 +8,7 @@
 mod report;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 
 use itertools::Itertools as _;
@@ -32,7 +33,7 @@ use crate::services::{self, LocalNode, Services, Updated};
 use crate::settings::{ClusterSettings, FollowError, Mode, Settings, SettingsError};
 use crate::snapshot::Snapshot;
 use crate::watch::Watch;
-use report::{first, or_later};
+use report::{first, is_last, or_later};
 
 /// How often an item is restored within `RESTORE_WINDOW` before that pauses for `PAUSE`.
 const MOST_RESTORES: usize = 10;
@@ -131,7 +132,7 @@ struct Daemon<'a> {
     services: Services,
     left_out: LeftOut,
     /// The Node when its annotations were last written, and what was written.
-    announced: Option<(ApiNode, Announced)>,
+    announced: Option<(Arc<ApiNode>, Announced)>,
     /// The write of annotations that is under way, so that no answer delays a restore.
     writing: JoinSet<Result<usize, String>>,
     /// Why the last one failed.
@@ -139,7 +140,7 @@ struct Daemon<'a> {
     /// What the Node's condition is to say, once that is known.
     condition: Option<Condition>,
     /// The Node when that was last written, and what was written.
-    told: Option<(ApiNode, Condition)>,
+    told: Option<(Arc<ApiNode>, Condition)>,
     /// The write of it that is under way.
     telling: JoinSet<Result<(), String>>,
     manager: &'a Manager,
@@ -371,16 +372,13 @@ impl Daemon<'_> {
             return troubles;
         };
         let wanted = announce::annotations(snapshot, node);
-        // Until the watch reports what was written, the Node looks as before.
-        let announced = (node.clone(), wanted);
-        if self.announced.as_ref() != Some(&announced) && self.writing.is_empty() {
-            let (node, wanted) = announced.clone();
-            if wanted.missing(&node) != 0 {
+        if !is_last(self.announced.as_ref(), node, &wanted) && self.writing.is_empty() {
+            if wanted.missing(node) != 0 {
                 let (client, name) = (watch.client.clone(), settings.node_name.clone());
-                let write = announce::announce(client, name, node, wanted);
+                let write = announce::announce(client, name, node.clone(), wanted.clone());
                 self.writing.spawn(or_later(write));
             }
-            self.announced = Some(announced);
+            self.announced = Some((node.clone(), wanted));
         }
         troubles.extend(self.unwritten.clone());
         self.post_warnings();

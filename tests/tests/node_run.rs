@@ -409,7 +409,10 @@ fn a_write_for_a_node_that_was_replaced_meanwhile_is_no_failure() {
     let run = machine.start_run(format!("--k8s-apiserver {}", server.url()));
     let own = "k8s.ovn.org/host-cidrs";
     let is_written = |node: &Value| node["metadata"]["annotations"].get(own).is_some();
-    server.await_object(("Node", "", "node-a"), is_written);
+    // Its last: an answer that is still awaited would be held, too.
+    let last = "k8s.ovn.org/l3-gateway-config";
+    let is_all_written = |node: &Value| node["metadata"]["annotations"].get(last).is_some();
+    server.await_object(("Node", "", "node-a"), is_all_written);
     let writes = |requests: &[Request]| requests.iter().filter(|it| it.method == "PATCH").count();
     let before = writes(&server.requests());
 

@@ -1,6 +1,7 @@
 //! What a run says of its state: to the log, the service manager, the metrics and the API server.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use podwire_apiserver::event;
 use podwire_daemon::output::some;
@@ -11,7 +12,7 @@ use tracing::{error, info, warn};
 use super::{Daemon, RETRY};
 use crate::GATEWAY;
 use crate::announce;
-use crate::cluster::Condition;
+use crate::cluster::{ApiNode, Condition};
 use crate::diff::Finding;
 use crate::items::{Item, State};
 use crate::reconcile::{awaited, refuse_foreign};
@@ -27,6 +28,17 @@ const NAMED: usize = 3;
 /// The first of some texts, and the number of the others.
 pub(super) fn first(texts: &[String]) -> String {
     some(texts, NAMED, "; ", "; and ")
+}
+
+/// Whether this was the last that was written of a Node, and the watch has not reported another
+/// since: until it reports what was written, the Node looks as before. One that looks as before
+/// after a change is another, to which nothing was written.
+pub(super) fn is_last<T: PartialEq>(
+    last: Option<&(Arc<ApiNode>, T)>,
+    node: &Arc<ApiNode>,
+    wanted: &T,
+) -> bool {
+    last.is_some_and(|(seen, written)| Arc::ptr_eq(seen, node) && written == wanted)
 }
 
 /// A write whose failure is told when it is time to try again.
@@ -105,9 +117,9 @@ impl Daemon<'_> {
         if settings.mode == Mode::Plain || !self.telling.is_empty() {
             return;
         }
-        // Until the watch reports what was written, the Node looks as before.
-        let told = (node.clone(), wanted.clone());
-        if node.condition.as_ref() != Some(wanted) && self.told.as_ref() != Some(&told) {
+        let is_told = node.condition.as_ref() == Some(wanted);
+        if !is_told && !is_last(self.told.as_ref(), node, wanted) {
+            let told = (node.clone(), wanted.clone());
             let (node, wanted) = told.clone();
             let write = announce::tell(watch.client.clone(), name.clone(), node, wanted);
             self.telling.spawn(or_later(write));

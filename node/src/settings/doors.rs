@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use ipnet::IpNet;
 use podwire_cluster::address::overlap;
@@ -53,7 +54,7 @@ impl Settings {
     /// The usable ones of these nodes, in their order; None if there can't be any, as they lead to
     /// the pods of the cluster's networks alone. What is wrong with one node's annotations is that
     /// one's matter: its pods are reached as without a door.
-    pub(super) fn doors_of(&self, nodes: &BTreeMap<String, ApiNode>) -> Option<Vec<Door>> {
+    pub(super) fn doors_of(&self, nodes: &BTreeMap<String, Arc<ApiNode>>) -> Option<Vec<Door>> {
         if self.cluster_subnets.is_empty() {
             return None;
         }

@@ -1,3 +1,5 @@
+use std::sync::Arc;
+
 use clap::{Args as _, Command, Parser};
 use podwire_cluster::address::{mac, management};
 use podwire_cluster::annotations::{DOOR_MAC, HOST_ADDRESSES, NODE_SUBNETS};
@@ -215,13 +217,13 @@ fn a_door_is_used_if_its_node_says_so_and_only_for_pods_of_that_node() {
             ("k8s.ovn.org/host-addresses", r#"["192.0.2.7"]"#.to_owned()),
             ("k8s.ovn.org/podwire-door-mac", mac.to_owned()),
         ];
-        crate::cluster::ApiNode {
+        Arc::new(crate::cluster::ApiNode {
             annotations: annotations
                 .map(|(key, value)| (key.to_owned(), value))
                 .into(),
             addresses: vec!["192.0.2.8".parse().unwrap()],
             ..Default::default()
-        }
+        })
     };
     let its = "0a:58:0a:f4:01:02";
     let good = node(r#"["10.244.1.0/24","fd00::/64"]"#, its);
@@ -247,8 +249,8 @@ fn a_door_is_used_if_its_node_says_so_and_only_for_pods_of_that_node() {
     let addresses = ["192.0.2.7", "192.0.2.8"].map(|ip| ip.parse().unwrap());
     assert_eq!(door.addresses, addresses.into());
     // Whose own addresses are not known is led as before.
-    let annotations = &mut nodes.get_mut("a").unwrap().annotations;
-    annotations.remove("k8s.ovn.org/host-addresses");
+    let node = Arc::make_mut(nodes.get_mut("a").unwrap());
+    node.annotations.remove("k8s.ovn.org/host-addresses");
     nodes.retain(|name, _| *name == "a");
     assert_eq!(settings.doors_of(&nodes), Some(Vec::new()));
 }
@@ -274,10 +276,10 @@ fn of_doors_whose_subnets_overlap_the_first_one_counts() {
             (DOOR_MAC, mac(management(&first).addr()).to_string()),
             (HOST_ADDRESSES, "[]".to_owned()),
         ];
-        crate::cluster::ApiNode {
+        Arc::new(crate::cluster::ApiNode {
             annotations: annotations.map(|(key, it)| (key.to_owned(), it)).into(),
             ..Default::default()
-        }
+        })
     };
     let own = (0..500).map(|number: u32| {
         let [.., a, b] = number.to_be_bytes();
