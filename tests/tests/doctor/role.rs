@@ -118,7 +118,9 @@ fn what_the_node_role_puts_back_and_can_not_put_back_is_told() {
     while run.count("not restored for") == 0 {
         node.run("ip", delete);
         deleted += 1;
-        run.await_log("restored address", deleted);
+        let ends = |line: &str| line.contains("not restored for");
+        let seen = |line: &str| line.contains("restored address") || ends(line);
+        run.await_lines("restored, or not", deleted, seen);
     }
     run.await_log("not restored for a while: ", 1);
     patient.complains_of("node-role-unwell", "not restored for a while");
