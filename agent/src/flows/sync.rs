@@ -50,6 +50,8 @@ pub(super) struct FlowSync {
     /// The flows in the switch, as far as they were sent over this connection.
     installed: HashMap<u16, Arc<SecuredPort>>,
     around: Option<Surroundings>,
+    /// Whether this connection had all flows.
+    has_served: bool,
     /// How often everything was sent, to tell the sentinel of now from earlier ones.
     times: u16,
     /// Which rows change, and which have changed since the bridge was last read.
@@ -84,6 +86,7 @@ impl FlowSync {
             waiting: Vec::new(),
             installed: HashMap::new(),
             around: None,
+            has_served: false,
             // An earlier agent's sentinel is deleted with the first bundle.
             times: RandomState::new().hash_one(std::process::id()) as u16,
         }
@@ -115,11 +118,15 @@ impl FlowSync {
                 error,
                 OpenFlowError::Wire { .. } | OpenFlowError::Refused { .. }
             );
+            // A switch may close a connection and keep listening, as when a bridge's datapath id
+            // changes: no event tells that it can be reached again, and it is no problem if it can.
+            let has_served = std::mem::take(&mut self.has_served);
+            if was_open && !is_final && (has_served || !is_retry) {
+                is_retry = true;
+                continue;
+            }
             let error = Arc::new(error);
             let before = self.problem.send_replace(Some(Arc::clone(&error)));
-            // A switch may close a connection and keep listening, as when a bridge's datapath id
-            // changes: no event tells that it can be reached again.
-            let may_listen = was_open && (before.is_none() || !is_retry);
             if before.is_none() {
                 logged = None;
             }
@@ -130,9 +137,6 @@ impl FlowSync {
                     logged = message;
                 }
                 self.answer(&Err(error));
-            } else if may_listen {
-                is_retry = true;
-                continue;
             }
             is_retry = false;
             self.wait_for_switch(coming, &mut commands, &mut versions)
@@ -213,6 +217,7 @@ impl FlowSync {
                     return error;
                 }
                 changes.clear();
+                self.has_served = true;
                 self.problem.send_replace(None);
                 self.answer(&Ok(()));
             }

@@ -132,8 +132,8 @@ fn a_move_under_networkd_that_is_killed_at_any_step_is_undone_by_its_guard() {
         Lan::networkd(&machine, super::networkd::OWN)
     };
     let steps = at_every_step(By::Guard, &machine, &lan, manage, steps_from(3));
-    // networkd may have made no link-local address yet, which would be moved too.
-    assert!(steps > 15, "only {steps}");
+    // What networkd has not made yet, such as a link-local address, is not moved.
+    assert!(steps > 9, "only {steps}");
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! When everything that was told is done, and when nothing is left to do.
 
+use podwire_controller::run::Progress;
 use podwire_controller::want::policy::policy_group;
 use podwire_tests::apiserver::{endpoints, node, pod, service};
 use serde_json::{Value, json};
@@ -79,13 +80,19 @@ impl World {
             own.any(|row| row["addresses"].to_string().contains('.'))
         };
         let controller = self.controller.as_mut().unwrap();
-        controller
+        let seen = controller
             .until(|progress| progress.is_idle && has_members())
             .await;
         server.delete_object("NetworkPolicy", "default", &name);
         await_row(&self.central, "Port_Group", &group, false);
+        // What it says next may be of before that: a service comes and goes, which it counts.
+        let vip = format!("10.96.2.{}", self.settled);
+        server.apply(service("default", &name, &vip, 80));
+        controller.until(|it| it.services > seen.services).await;
+        server.delete_object("Service", "default", &name);
+        let is_done = |it: &Progress| it.is_ready && it.is_idle && it.retries == 0;
         controller
-            .until(|progress| progress.is_ready && progress.is_idle && progress.retries == 0)
+            .until(|it| is_done(it) && it.services == seen.services)
             .await;
     }
 
