@@ -82,8 +82,7 @@ fn restart_under_load(node: &TestNode, options: &AgentOptions) -> (usize, usize)
             // An ADD is under way when the agent is told to end: it waits for a switch that does
             // not answer.
             node.signal_vswitchd(Signal::SIGSTOP);
-            let ports = node.podwire_live("ports --watch");
-            ports.await_line(&["awaits-ofport"]);
+            while agent.get_json("/v1/status")["attachments"]["adding"] == 0 {}
             agent.signal(Signal::SIGTERM);
             node.signal_vswitchd(Signal::SIGCONT);
             assert!(agent.await_end().success());
