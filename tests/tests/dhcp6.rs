@@ -291,23 +291,40 @@ fn without_a_router_or_with_one_that_offers_nothing_the_add_says_so_and_leaves_n
 }
 
 #[test]
-fn the_first_interface_keeps_its_default_route() {
+fn a_pod_with_a_default_route_of_the_family_takes_no_other_from_a_router() {
     let node = TestNode::with_ovs();
     let outside = Outside::of(&node);
     let _router = outside.advertise(AUTONOMOUS);
-    let _agent = node.start_agent(&AgentOptions::default().subnet("fd00:55::/64"));
-    let mut pod = node.pod("web");
-    pod.add().success();
-    pod.interface = "net1".into();
-    let result = pod.exec("ADD", &ipv6()).success();
-    assert_eq!(result["routes"], Value::Null, "{result}");
-    pings(&pod, HOST6);
-    let defaults = defaults(&pod);
-    assert!(
-        defaults.iter().all(|it| it["dev"] == "eth0"),
-        "{defaults:?}"
-    );
-    pod.exec("DEL", &with_prev(&result)).success();
+    // What the kernel makes of this MAC address (RFC 4291, appendix A).
+    let address = "2001:db8:1::ff:fe00:7/64";
+    // By the agent, and by the pod's kernel alone.
+    let mut by_agent = ipv6();
+    by_agent["args"] = json!({"cni": {"mac": "02:00:00:00:00:07"}});
+    let mut by_kernel = by_agent.clone();
+    by_kernel.as_object_mut().unwrap().remove("ipam");
+    for first in [&["10.7.0.0/16"][..], &["10.7.0.0/16", "fd00:55::/64"]] {
+        let subnets = first.iter();
+        let options = subnets.fold(AgentOptions::default(), |all, it| all.subnet(it));
+        let agent = node.start_agent(&options);
+        for conf in [&by_agent, &by_kernel] {
+            let mut pod = node.pod("web");
+            pod.add().success();
+            pod.interface = "net1".into();
+            pod.exec("ADD", conf).success();
+            links::await_addresses(pod.place(), "net1", &[address]);
+            let defaults = defaults(&pod);
+            let [default] = &defaults[..] else {
+                panic!("{first:?}, {conf}: {defaults:?}");
+            };
+            let expected = if first.len() == 1 { "net1" } else { "eth0" };
+            assert_eq!(default["dev"], expected, "{first:?}, {conf}");
+            pings(&pod, HOST6);
+            pod.exec("DEL", conf).success();
+            pod.interface = "eth0".into();
+            pod.del().success();
+        }
+        agent.stop();
+    }
 }
 
 #[test]

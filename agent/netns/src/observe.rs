@@ -23,16 +23,15 @@ pub(super) fn interface(socket: &mut Netlink, name: &str) -> Result<Option<Obser
         )
         .map_err(reading(|| format!("the addresses of {name}")))?;
     let mut routes = Vec::new();
-    let mut default_elsewhere = false;
+    let mut defaults_elsewhere = Vec::new();
     for family in [AddressFamily::Inet, AddressFamily::Inet6] {
         let all =
             list_routes(socket, family).map_err(reading(|| format!("the routes over {name}")))?;
         for (link, route) in all {
             if link == index {
                 routes.push(route);
-            } else {
-                let main = u32::from(libc::RT_TABLE_MAIN);
-                default_elsewhere |= route.dst.prefix_len() == 0 && route.table == main;
+            } else if is_default(&route) {
+                defaults_elsewhere.push(route.dst);
             }
         }
     }
@@ -41,7 +40,7 @@ pub(super) fn interface(socket: &mut Netlink, name: &str) -> Result<Option<Obser
         link,
         addresses,
         routes,
-        default_elsewhere,
+        defaults_elsewhere,
         tx_checksum,
     }))
 }
@@ -149,6 +148,17 @@ fn absent_is_none(found: Result<Option<LinkState>, Refusal>) -> Result<Option<Li
         Err(refusal) if refusal.errno == Errno::ENODEV => Ok(None),
         found => found,
     }
+}
+
+/// Whether there is a default route of IPv6 in the socket's namespace.
+pub(super) fn has_ipv6_default(socket: &mut Netlink) -> Result<bool, Error> {
+    let all = list_routes(socket, AddressFamily::Inet6);
+    let all = all.map_err(reading(|| "the pod's routes".to_owned()))?;
+    Ok(all.iter().any(|(_, route)| is_default(route)))
+}
+
+fn is_default(route: &ObservedRoute) -> bool {
+    route.dst.prefix_len() == 0 && route.table == u32::from(libc::RT_TABLE_MAIN)
 }
 
 fn list_routes(

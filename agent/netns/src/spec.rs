@@ -59,6 +59,14 @@ pub enum PodIpv6 {
     Usual,
 }
 
+impl PodIpv6 {
+    /// Whether an interface takes what routers advertise, but for a default route where the pod has
+    /// one already: the kernel would send by either of two.
+    pub(super) fn believes_routers(self) -> bool {
+        matches!(self, Self::Routed | Self::Usual)
+    }
+}
+
 /// A route over the pod's interface.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Route {
@@ -232,8 +240,8 @@ pub struct Observed {
     pub addresses: Vec<IpNet>,
     /// The unicast routes through it, in every table except the kernel's local one.
     pub routes: Vec<ObservedRoute>,
-    /// Whether a default route of the main table, of either family, uses another link.
-    pub default_elsewhere: bool,
+    /// The destinations of the main table's default routes that use other links.
+    pub defaults_elsewhere: Vec<IpNet>,
     /// Whether TX checksum offload is enabled; None if the driver does not say.
     pub tx_checksum: Option<bool>,
 }

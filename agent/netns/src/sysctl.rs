@@ -53,6 +53,11 @@ pub(super) fn enable_ipv6(link: &str) -> Result<(), Error> {
     set_disable_ipv6("lo", false).and(set_disable_ipv6(link, false))
 }
 
+/// Has a pod's link take no default route of the routers that it believes.
+pub(super) fn take_no_default_route(pod_end: &str) -> Result<(), Error> {
+    set(format!("net/ipv6/conf/{pod_end}/accept_ra_defrtr"), "0")
+}
+
 /// Has a pod's link believe routers, and take default routes of them if wanted.
 pub(super) fn believe_routers(link: &str, with_default_routes: bool) -> Result<(), Error> {
     enable_ipv6(link)?;

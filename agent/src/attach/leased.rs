@@ -151,7 +151,8 @@ impl Add<'_> {
         };
         let deadline = Instant::now() + self.deadline.left().min(DHCP_DEADLINE);
         let seen = netlink.observe(netns(), &place.ifname).await?;
-        let takes_default = !seen.is_some_and(|seen| seen.default_elsewhere);
+        let default = IpNet::V6(Ipv6Net::default());
+        let takes_default = !seen.is_some_and(|seen| seen.defaults_elsewhere.contains(&default));
         netlink
             .believe_routers(netns(), &place.ifname, takes_default)
             .await?;

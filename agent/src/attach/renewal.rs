@@ -6,8 +6,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use ipnet::{IpNet, Ipv4Net};
 use podwire_cni::spool::boottime;
-use podwire_netns::Route;
+use podwire_netns::{Observed, Route};
 use tokio::time::{Instant, sleep};
 
 use super::links::namespace_of;
@@ -74,7 +75,9 @@ pub(super) async fn assign(
     let (netlink, ifname) = (&node.netlink, &place.ifname);
     let netns = || Arc::clone(&place.netns);
     let seen = netlink.observe(netns(), ifname).await?;
-    let routes = lease.routes(seen.is_some_and(|seen| seen.default_elsewhere));
+    let default = IpNet::V4(Ipv4Net::default());
+    let has_default = |seen: Observed| seen.defaults_elsewhere.contains(&default);
+    let routes = lease.routes(seen.is_some_and(has_default));
     let addresses = vec![lease.net()];
     netlink
         .assign(netns(), ifname, addresses, routes.clone())

@@ -109,7 +109,7 @@ pub(crate) fn lost_routes(
             None if sees_all => seen.iter().map(|(_, it)| it).collect(),
             None => continue,
         };
-        if route.dst.prefix_len() == 0 && over.iter().any(|it| it.default_elsewhere) {
+        if route.dst.prefix_len() == 0 && over.iter().any(|it| !it.defaults_elsewhere.is_empty()) {
             continue;
         }
         let mut routes = over.iter().flat_map(|it| &it.routes);

@@ -1,3 +1,4 @@
+use ipnet::{IpNet, Ipv4Net};
 use podwire_cni::spec::CniVersion;
 use podwire_netns::{LinkState, ObservedRoute};
 
@@ -49,7 +50,7 @@ fn seen() -> Observed {
             route("10.9.0.0/16", None),
             route("10.1.2.0/24", None),
         ],
-        default_elsewhere: false,
+        defaults_elsewhere: Vec::new(),
         tx_checksum: None,
     }
 }
@@ -72,7 +73,7 @@ fn a_default_route_that_was_moved_to_another_link_is_not_lost_and_others_are() {
     seen.routes.clear();
     let lost = |seen: &Observed| lost_routes(&prev(), &[(1, seen.clone())], "").len();
     let all = lost(&seen);
-    seen.default_elsewhere = true;
+    seen.defaults_elsewhere.push(IpNet::V4(Ipv4Net::default()));
     assert_eq!(lost(&seen), all - 1, "of one default route");
 }
 
