@@ -258,12 +258,7 @@ async fn a_namespace_has_one_primary_network_by_its_label_and_a_pod_waits_for_th
     // A label that comes later changes nothing for a pod that is there.
     server.apply(labelled("open"));
     // Pods and labels are reported by two watches.
-    await_row(
-        &central,
-        "Logical_Switch",
-        "open_green_ovn_layer2_switch",
-        true,
-    );
+    is_made(&server, (OF_NAMESPACE, "open", "green"));
     server.apply(pod("node-a", "open", "new", "uid-of-new", json!({})));
     let is_there = |pod: &Value| {
         annotation(pod, NETWORKS).is_some_and(|it| it["open/green"]["role"] == "primary")
