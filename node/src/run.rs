@@ -236,7 +236,7 @@ impl Daemon<'_> {
             }
             let mut steps = self.allowed(&snapshot.findings);
             drop_failed(&mut steps, &failures);
-            if steps.is_empty() || round == MOST_ROUNDS {
+            if steps.is_empty() || round >= MOST_ROUNDS {
                 let mut failed: Vec<String> = failures
                     .iter()
                     .map(|failure| format!("{failure}; retrying"))
