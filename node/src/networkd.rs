@@ -132,6 +132,14 @@ impl Managed {
         if self.text.is_empty() {
             reasons.push("a file that can't be read".to_owned());
         }
+        let name = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
+        let (name, own) = (name(&self.file), name(FILES[0]));
+        if !name.is_empty() && name < own {
+            reasons.push(format!(
+                "the name {name}, before that of podwire's {own}: the first file that matches a \
+                 link applies; give it a later one"
+            ));
+        }
         // What others set on the NIC stays on the bridge.
         of_bridge += "\n[Network]\nKeepConfiguration=static\n";
         for (section, has) in [("DHCPv4", has_v4), ("DHCPv6", has_v6)] {
@@ -298,6 +306,13 @@ mod tests {
         assert!(reasons[0].ends_with("a bridge: VLAN=vlan7"), "{reasons:?}");
         assert!(
             reasons[1].ends_with("a bridge: the section [SR-IOV]"),
+            "{reasons:?}"
+        );
+        let mut first = managed("[Match]\nName=eth0\n");
+        first.file = "/etc/systemd/network/00-eth0.network".to_owned();
+        let reasons = first.files("eth0", "br-ex").unwrap_err();
+        assert!(
+            reasons[0].contains("a bridge: the name 00-eth0.network, before"),
             "{reasons:?}"
         );
     }

@@ -20,7 +20,7 @@ use crate::events::{Changes, Events, Links};
 use crate::firewall::Table;
 use crate::items::{Actual, Bridge, File, Item, Led, ObservedSwitch, State, Tables, Undo};
 use crate::journal::Journal;
-use crate::moved::{self, Moved};
+use crate::moved::{self, Moved, Phase};
 use crate::plan::AGENT_FILE;
 use crate::preflight::{self, Preflight};
 use crate::settings::{Mode, Places, Settings};
@@ -331,6 +331,7 @@ impl Reconciler {
                 .await?;
         }
         self.record_table(&snapshot);
+        self.restore_moved(&snapshot)?;
         let index = |name: &str| snapshot.actual.links.get(name).map(|link| link.index);
         let planned = snapshot.plan.items.iter().filter_map(|item| match item {
             Item::Route(route) => Some(route.link.as_str()),
@@ -368,6 +369,48 @@ impl Reconciler {
         }
         self.switch = snapshot.actual.switch.clone();
         Ok(snapshot)
+    }
+
+    /// Writes the record of a confirmed move again if somebody has removed it: without it, the next
+    /// start of Open vSwitch's database would take the NIC out of its bridge (`plan::bridged`).
+    fn restore_moved(&self, snapshot: &Snapshot) -> Result<(), NodeError> {
+        let Snapshot {
+            actual,
+            plan,
+            findings,
+        } = snapshot;
+        let is_nic = |item: &Item| matches!(item, Item::Uplink(_));
+        let is_well = plan.items.iter().any(is_nic)
+            && findings.iter().any(|it| is_nic(&it.item) && it.is_well());
+        let seen = actual.switch.uplink.as_ref();
+        let seen = seen.filter(|seen| is_well && seen.confirmed && seen.has_port());
+        let Some(seen) = seen.filter(|_| actual.moved.is_none()) else {
+            return Ok(());
+        };
+        // One that is in the bridge since an earlier boot has nothing there.
+        let held = actual.held.get(&seen.bridge);
+        let Some(config) = held.filter(|held| held.has_addresses()) else {
+            return Ok(());
+        };
+        let directory = self.machine.journal.directory();
+        // Who has the lock moves the NIC, and writes the record.
+        let Some(_lock) = moved::lock(directory)? else {
+            return Ok(());
+        };
+        if Moved::read(directory)?.is_some() {
+            return Ok(());
+        }
+        warn!(
+            "the record of {}'s move was removed, and is written again",
+            seen.nic
+        );
+        let moved = Moved {
+            nic: seen.nic.clone(),
+            bridge: seen.bridge.clone(),
+            phase: Phase::Confirmed,
+            config: config.clone(),
+        };
+        Ok(moved.write(directory)?)
     }
 
     /// Records how nft lists the tables that podwire has just written.

@@ -236,7 +236,7 @@ impl Daemon<'_> {
             }
             let mut steps = self.allowed(&snapshot.findings);
             drop_failed(&mut steps, &failures);
-            if steps.is_empty() || round == MOST_ROUNDS {
+            if steps.is_empty() || round >= MOST_ROUNDS {
                 let mut failed: Vec<String> = failures
                     .iter()
                     .map(|failure| format!("{failure}; retrying"))
@@ -373,7 +373,10 @@ impl Daemon<'_> {
         };
         let wanted = announce::annotations(snapshot, node);
         if !is_last(self.announced.as_ref(), node, &wanted) && self.writing.is_empty() {
-            if wanted.missing(node) != 0 {
+            if wanted.missing(node) == 0 {
+                // A write that got no answer may have been made.
+                self.unwritten = None;
+            } else {
                 let (client, name) = (watch.client.clone(), settings.node_name.clone());
                 let write = announce::announce(client, name, node.clone(), wanted.clone());
                 self.writing.spawn(or_later(write));

@@ -38,22 +38,25 @@ pub(super) fn is_on_physical_network(entry: &Entry) -> bool {
     ports.any(|port| is_physical(&port.external_ids))
 }
 
-/// The interface of an attachment on a physical network, and the addresses that it has there now.
-fn held(entry: &Entry) -> Option<(&str, Vec<IpAddr>)> {
+/// The interface of an attachment on a physical network, and the addresses that it has there now;
+/// if wanted, with those that are lost, which it may get back.
+fn held(entry: &Entry, with_lost: bool) -> Option<(&str, Vec<IpAddr>)> {
     let mut ports = entry.ports.iter().map(|port| &port.external_ids);
     let ids = ports.find(|ids| is_physical(ids))?;
     let autonomous = entry.autonomous.iter().copied().map(IpNet::V6);
+    let lease = entry.lease.as_ref().and_then(|it| net_of(it, with_lost));
+    let lease6 = entry.lease6.as_ref().and_then(|it| net_of(it, with_lost));
     let all = ports::addresses(ids)
-        .chain(entry.lease.as_ref().and_then(net_of))
-        .chain(entry.lease6.as_ref().and_then(net_of))
+        .chain(lease)
+        .chain(lease6)
         .chain(autonomous);
     let all: Vec<IpAddr> = all.map(|net| net.addr()).collect();
     Some((ids.get(ids::POD_IF_NAME)?, all))
 }
 
-/// The address of a lease that has not ended.
-fn net_of(lease: &impl Leased) -> Option<IpNet> {
-    (!lease.term().is_lost()).then(|| lease.net())
+/// The address of a lease, if that has not ended or a lost one is wanted, too.
+fn net_of(lease: &impl Leased, with_lost: bool) -> Option<IpNet> {
+    (with_lost || !lease.term().is_lost()).then(|| lease.net())
 }
 
 /// One attachment's defence, until it is gone.
@@ -71,7 +74,9 @@ impl Defence {
         let Some(entry) = self.node.journal.live(&self.key) else {
             return;
         };
-        let (Some((ifname, addresses)), Some(removals)) = (held(&entry), &self.removals) else {
+        // It may get back one that it has lost before this agent began.
+        let known = held(&entry, true);
+        let (Some((ifname, addresses)), Some(removals)) = (known, &self.removals) else {
             return;
         };
         if addresses.is_empty() {
@@ -119,7 +124,9 @@ impl Defence {
             let Some(entry) = self.node.journal.live(&self.key) else {
                 return Ok(());
             };
-            let held = held(&entry).map(|(_, held)| held).unwrap_or_default();
+            let held = held(&entry, false)
+                .map(|(_, held)| held)
+                .unwrap_or_default();
             for claim in all.into_values() {
                 // The lease of a lost address is another host's.
                 if held.contains(&claim.address) {

@@ -79,6 +79,10 @@ impl Machine {
         let Some(_lock) = moved::lock(directory)? else {
             return Err(ApplyError::Moving);
         };
+        // What was seen may be another's doing, who has ended meanwhile.
+        if Moved::read(directory)? != actual.moved {
+            return Err(ApplyError::Moving);
+        }
         let makes = matches!(step, Step::Make(_));
         if let Some(why) = manager::hidden(&moved.nic) {
             return Err(ApplyError::Unsafe(why));

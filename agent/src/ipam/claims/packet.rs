@@ -39,7 +39,8 @@ pub(in crate::ipam) fn arp_reply(packet: &[u8]) -> Option<Ipv4Addr> {
 /// The same as [`arp_claim`] by a neighbour advertisement, or by a solicitation from the address or
 /// from none (RFC 4862, section 5.4.3), in an IPv6 packet of this sender.
 pub(super) fn neighbours_claim(packet: &[u8], from: MacAddr6) -> Option<Claim> {
-    if packet.first()? >> 4 != 6 || *packet.get(6)? != ICMPV6 {
+    // What a router has forwarded is no neighbour's (RFC 4861, section 7.1).
+    if packet.first()? >> 4 != 6 || packet.get(6..8)? != [ICMPV6, 255] {
         return None;
     }
     let (source, target) = (ipv6_at(packet, 8)?, ipv6_at(packet, 48)?);
@@ -135,8 +136,11 @@ mod tests {
         assert_eq!(claimed(&asked), Some(own.into()));
         asked[8..24].copy_from_slice(&other.octets());
         assert_eq!(claimed(&asked), Some(other.into()));
-        asked[6] = 17;
-        assert_eq!(claimed(&asked), None);
+        for (at, byte) in [(6, 17), (7, 254)] {
+            let mut changed = asked.clone();
+            changed[at] = byte;
+            assert_eq!(claimed(&changed), None, "{at}");
+        }
         for length in 0..64 {
             assert_eq!(claimed(&advertised[..length]), None, "{length}");
         }

@@ -27,6 +27,10 @@ const NAME_SERVERS: u16 = 23;
 const REFRESH_TIME: u16 = 32;
 const INFORMATION_MAX_RT: u16 = 83;
 
+/// Statuses (section 21.13) that say that a client's address is not its own: the server knows of
+/// none, or it is not of this link.
+const NOT_ITS_OWN: [u16; 2] = [3, 4];
+
 /// The client's one set of addresses: each pod's interface has an identifier of its own.
 const IAID: [u8; 4] = [0, 0, 0, 1];
 
@@ -151,6 +155,8 @@ pub(super) struct Answer {
     pub(super) server: Vec<u8>,
     /// The address that it gives; None if it gives none.
     pub(super) given: Option<Given>,
+    /// Whether it says that the client's address is not its own, or no longer.
+    pub(super) ends: bool,
     pub(super) name_servers: Vec<Ipv6Addr>,
 }
 
@@ -187,11 +193,12 @@ impl Answer {
         let name_servers = find(all, NAME_SERVERS).unwrap_or_default();
         let name_servers = name_servers.chunks_exact(16);
         let name_servers = name_servers.filter_map(|it| ipv6_at(it, 0)).collect();
-        let sets = options(all).filter(|(code, _)| *code == IA_NA);
-        let given = sets.filter_map(|(_, set)| given(set)).next();
+        let sets = || options(all).filter(|(code, _)| *code == IA_NA);
+        let given = sets().filter_map(|(_, set)| given(set)).next();
         Some(Self {
             server: server.to_owned(),
             given: given.filter(|_| succeeded(all)),
+            ends: sets().any(|(_, set)| ends(set)),
             name_servers,
         })
     }
@@ -220,6 +227,17 @@ fn given(set: &[u8]) -> Option<Given> {
         (is_host && given.valid > 0 && succeeded(value.get(24..)?)).then_some(given)
     });
     usable.next()
+}
+
+/// Whether a set says that its address is not the client's, or no longer.
+fn ends(set: &[u8]) -> bool {
+    let Some((head, rest)) = set.split_at_checked(12) else {
+        return false;
+    };
+    let status = find(rest, STATUS).and_then(|status| u16_at(status, 0));
+    let mut addresses = options(rest).filter(|(code, _)| *code == IA_ADDRESS);
+    let is_over = addresses.any(|(_, value)| u32_at(value, 20) == Some(0));
+    head[..4] == IAID && (is_over || status.is_some_and(|it| NOT_ITS_OWN.contains(&it)))
 }
 
 /// Whether options have no status, or that of success (section 21.13).
@@ -328,15 +346,18 @@ mod tests {
     #[test]
     fn an_address_without_time_or_success_or_of_no_host_is_none() {
         let bound = bound();
-        for (address, valid, status) in [
-            (OWN, 0, None),
-            (OWN, 120, Some([0, 3])),
-            (Ipv6Addr::UNSPECIFIED, 120, None),
-            ("fe80::1".parse().unwrap(), 120, None),
+        for (address, valid, status, ends) in [
+            (OWN, 0, None, true),
+            (OWN, 120, Some([0, 3]), true),
+            // The server could not do it now.
+            (OWN, 120, Some([0, 1]), false),
+            (Ipv6Addr::UNSPECIFIED, 120, None, false),
+            ("fe80::1".parse().unwrap(), 120, None, false),
         ] {
             let reply = answer(REPLY, address, valid, status);
             let read = Answer::parse(&reply, ID, MAC, &Ask::Renew(&bound)).unwrap();
-            assert_eq!(read.given, None, "{address} {valid} {status:?}");
+            let is_so = (read.given, read.ends);
+            assert_eq!(is_so, (None, ends), "{address} {valid} {status:?}");
         }
     }
 

@@ -209,16 +209,18 @@ impl<'a> Exchange<'a> {
         Ok(Self { socket, own, place })
     }
 
-    /// Asks until there is an answer with an address, or the deadline has passed.
+    /// Asks until there is an answer with an address, or the deadline has passed. What an answer
+    /// leaves out stays the client's until it ends (section 18.2.10).
     async fn address(
         &self,
         ask: &Ask<'_>,
         deadline: Instant,
     ) -> Result<(Answer, Given), DhcpError> {
         let answer = self.ask(ask, deadline).await?;
+        let is_refused = answer.ends || matches!(ask, Ask::Request(_));
         match (answer.given, ask) {
             (Some(given), _) => Ok((answer, given)),
-            (None, Ask::Request(bound) | Ask::Renew(bound) | Ask::Rebind(bound)) => {
+            (None, Ask::Request(bound) | Ask::Renew(bound) | Ask::Rebind(bound)) if is_refused => {
                 Err(self.refused(&answer.server, bound.address))
             }
             (None, _) => Err(DhcpError::NoAddress {
