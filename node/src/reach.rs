@@ -149,10 +149,7 @@ pub(crate) async fn settled() -> Result<(), ReachError> {
     let (connection, _handle, mut events) = rtnetlink::new_multicast_connection(&groups)?;
     let driver = tokio::spawn(connection);
     let deadline = Instant::now() + LIMIT;
-    while timeout(QUIET.min(deadline - Instant::now()), events.next())
-        .await
-        .is_ok()
-    {}
+    while let Ok(Some(_)) = timeout(QUIET.min(deadline - Instant::now()), events.next()).await {}
     driver.abort();
     Ok(())
 }

@@ -2,6 +2,8 @@
 //! leases by the agent's own DHCPv6 client. The routers are radvd(8) and dnsmasq(8), the servers
 //! dnsmasq and, where leases have to be short, Kea.
 
+use std::net::Ipv6Addr;
+
 use podwire_tests::dhcp::Dhcp;
 use podwire_tests::frames::{self, ALL_NODES};
 use podwire_tests::physical::{HOST, HOST6, Outside};
@@ -58,6 +60,14 @@ fn defaults(pod: &Pod<'_>) -> Vec<Value> {
 
 fn pings(pod: &Pod<'_>, to: &str) {
     traffic::ping(pod.place(), to.parse().unwrap(), 1).unwrap();
+}
+
+/// Has a host outside say that it has an address (RFC 4861, section 4.4).
+fn claim(outside: &Outside<'_>, net: &str) {
+    let own: Ipv6Addr = net.split('/').next().unwrap().parse().unwrap();
+    let mut message = vec![136, 0, 0, 0, 0x20, 0, 0, 0];
+    message.extend(own.octets());
+    frames::send_icmpv6(outside.place(), "eth0", &message, ALL_NODES).unwrap();
 }
 
 #[test]
@@ -218,6 +228,8 @@ fn a_lease_that_ends_takes_its_address_along_until_it_is_given_again() {
     links::await_addresses(pod.place(), "net1", &[&net]);
     agent.await_log("the pod has its address again");
     pod.exec("CHECK", &with_prev(&result)).success();
+    claim(&outside, &net);
+    agent.await_log("another host says that the pod's address is its own");
     pod.exec("DEL", &with_prev(&result)).success();
     server.await_count("DHCP6_RELEASE_NA ", 1);
     outside.assert_no_leftovers();
@@ -344,11 +356,7 @@ fn an_address_of_the_routers_prefix_is_defended() {
     let pod = outside.pod("web");
     let result = pod.exec("ADD", &ipv6()).success();
     agent.await_log("addresses are defended");
-    let net = addresses(&result).remove(0);
-    let own: std::net::Ipv6Addr = net.split('/').next().unwrap().parse().unwrap();
-    let mut message = vec![136, 0, 0, 0, 0x20, 0, 0, 0];
-    message.extend(own.octets());
-    frames::send_icmpv6(outside.place(), "eth0", &message, ALL_NODES).unwrap();
+    claim(&outside, &addresses(&result)[0]);
     agent.await_log("another host says that the pod's address is its own");
     pod.exec("DEL", &ipv6()).success();
     outside.assert_no_leftovers();

@@ -437,6 +437,28 @@ fn a_write_for_a_node_that_was_replaced_meanwhile_is_no_failure() {
 }
 
 #[test]
+fn a_write_that_was_made_though_nobody_heard_the_answer_is_no_trouble_for_long() {
+    let machine = Machine::new();
+    let server = ApiServer::start_in(machine.node().place());
+    server.apply(apiserver::node("node-a", "192.0.2.11"));
+    let run = machine.start_run(format!("--k8s-apiserver {}", server.url()));
+    let last = "k8s.ovn.org/l3-gateway-config";
+    let is_all_written = |node: &Value| node["metadata"]["annotations"].get(last).is_some();
+    let written = server.await_object(("Node", "", "node-a"), is_all_written);
+    let writes = |requests: &[Request]| requests.iter().filter(|it| it.method == "PATCH").count();
+    let before = writes(&server.requests());
+    server.hold(true);
+    server.apply(apiserver::node("node-a", "192.0.2.11"));
+    server.await_requests("another write", |requests| writes(requests) > before);
+    // As if it was made by the server that does not answer.
+    server.apply(written);
+    run.await_log("write annotations of the Node", 1);
+    server.hold(false);
+    machine.await_well();
+    run.stop();
+}
+
+#[test]
 fn the_service_manager_hears_again_and_again_that_the_role_lives() {
     let machine = Machine::new();
     let mut command = Command::new(agent_binary());

@@ -146,7 +146,7 @@ fn what_networkd_cannot_do_for_a_bridge_is_refused_with_its_reason() {
     let (machine, _lan) = machine();
     let own = "[Match]\nName=eth0\n[Network]\nAddress=192.0.2.11/24\nLinkLocalAddressing=no\n\
                IPv6AcceptRA=no\nKeepConfiguration=yes\n[DHCPServer]\nPoolSize=5\n";
-    let _networkd = Manager::networkd(machine.node(), &[("10-eth0.network", own)]).unwrap();
+    let _networkd = Manager::networkd(machine.node(), &[("03-eth0.network", own)]).unwrap();
     let index = machine.node().run("cat", "/sys/class/net/eth0/ifindex");
     let state = format!("/run/systemd/netif/links/{}", index.trim());
     machine.await_file(&state, |text| text.contains("STATE=configur"));
@@ -155,8 +155,9 @@ fn what_networkd_cannot_do_for_a_bridge_is_refused_with_its_reason() {
     said.assert_says(
         Some(1),
         &[
-            "/run/systemd/network/10-eth0.network",
+            "/run/systemd/network/03-eth0.network",
             "the section [DHCPServer]",
+            "the name 03-eth0.network, before that of podwire's 04-podwire-uplink.network",
             "nothing was changed",
         ],
     );
