@@ -449,12 +449,14 @@ fn a_write_that_was_made_though_nobody_heard_the_answer_is_no_trouble_for_long()
     let before = writes(&server.requests());
     server.hold(true);
     server.apply(apiserver::node("node-a", "192.0.2.11"));
-    server.await_requests("another write", |requests| writes(requests) > before);
-    // As if it was made by the server that does not answer.
+    let both = "that of the annotations, and then of the condition";
+    server.await_requests(both, |requests| writes(requests) == before + 2);
+    // As if they were made by the server that does not answer.
     server.apply(written);
-    run.await_log("write annotations of the Node", 1);
+    run.await_log("write the condition NetworkUnavailable of the Node", 1);
+    let unwritten = run.count("write annotations of the Node");
+    assert_eq!(unwritten, 0, "{}", run.log());
     server.hold(false);
-    machine.await_well();
     run.stop();
 }
 
