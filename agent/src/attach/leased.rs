@@ -253,7 +253,10 @@ impl Add<'_> {
                 holder: claim.holder,
             };
             tracing::warn!(attachment = %self.call.key, "{error}");
-            lease.decline(netlink, place).await.map_err(failed)?;
+            // A server that does not hear it may give the address again, and is told again.
+            if let Err(unheard) = lease.decline(netlink, place).await {
+                tracing::warn!(attachment = %self.call.key, "{unheard}");
+            }
             if Instant::now() + DECLINED_PAUSE >= deadline {
                 return Err(failed(error));
             }
