@@ -92,8 +92,10 @@ impl State {
             let key = super::super::owner_of(&row);
             let is_its = |key: &Key| key.of == Of::Node && key.network == *network;
             if let Some(key) = key.filter(is_its) {
-                let nets = addresses_of_port(&row).addresses.into_iter();
-                space.subnets.hold(&key.name, nets.map(|it| it.trunc()));
+                for net in addresses_of_port(&row).addresses {
+                    // Not what is left of a network of this name that had other subnets.
+                    let _ = space.subnets.keep(&key.name, &[net.trunc()]);
+                }
             }
         }
         let mut nodes: Vec<(&Name, &Node)> = self.cluster.nodes.iter().collect();
