@@ -51,6 +51,8 @@ pub(crate) struct Networks {
     former: BTreeSet<Network>,
     /// The pods that ask for a definition.
     asking: BTreeMap<ObjectName, BTreeSet<ObjectName>>,
+    /// Networks that have got another role, and not yet the policies of that.
+    turned: BTreeSet<Network>,
 }
 
 impl Networks {
@@ -403,6 +405,12 @@ impl State {
         let is_changed = shape != present;
         if is_changed {
             self.mark_exits_of(network);
+        }
+        if let (Some(before), Some(after)) = (&present, &shape)
+            && before.role != after.role
+        {
+            self.networks.turned.insert(network.clone());
+            self.mark_open_sets();
         }
         match &shape {
             Some(shape) => {

@@ -209,6 +209,10 @@ impl State {
         let missing = || (format!("network {} is not there yet", network.name()), None);
         let shape = self.networks.live.get(network).cloned();
         let shape = shape.ok_or_else(missing)?;
+        // Its policies are made in the next pass: until then it would be open.
+        if self.networks.turned.contains(network) {
+            return Err((String::new(), None));
+        }
         self.take_part((network, &shape), &pod.node)
             .map_err(|problem| (problem, None))?;
         let switch = rows::switch(network, &shape, &pod.node);

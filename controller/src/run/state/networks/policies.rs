@@ -243,6 +243,9 @@ impl State {
             }
             stays
         });
+        if !std::mem::take(&mut self.networks.turned).is_empty() {
+            self.unblock();
+        }
     }
 
     /// What exists wins.
