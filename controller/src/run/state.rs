@@ -143,6 +143,7 @@ impl State {
     pub(crate) fn rows_changed(&mut self, ovsdb: &Ovsdb, changed: &Changed) {
         let is_switch = |table| table == Table::LogicalSwitch.name();
         let mut switches_changed = false;
+        let mut others_changed = false;
         ovsdb.read(|db| {
             if changed.resynced {
                 self.learn_tiers(db);
@@ -162,6 +163,7 @@ impl State {
                     None => self.rows.remove(&uuid),
                 };
                 switches_changed |= is_switch(table) && is != was;
+                others_changed |= is.is_none() && was.is_none() && row.is_none();
                 let keys = is.iter().chain(&was).filter_map(|key| Key::parse(key));
                 for key in keys.collect::<Vec<_>>() {
                     self.mark_gateway(&key);
@@ -172,6 +174,9 @@ impl State {
         });
         if switches_changed {
             self.mark_local_services();
+        }
+        if others_changed {
+            self.mark_refused();
         }
         self.unblock();
         if changed.resynced {
