@@ -144,6 +144,7 @@ impl State {
         let is_switch = |table| table == Table::LogicalSwitch.name();
         let mut switches_changed = false;
         let mut others_changed = false;
+        let mut parts = BTreeSet::new();
         ovsdb.read(|db| {
             if changed.resynced {
                 self.learn_tiers(db);
@@ -167,13 +168,18 @@ impl State {
                 let keys = is.iter().chain(&was).filter_map(|key| Key::parse(key));
                 for key in keys.collect::<Vec<_>>() {
                     self.mark_gateway(&key);
-                    self.mark_part(&key);
+                    if key.of == Of::Node {
+                        parts.insert(key.network.clone());
+                    }
                     self.dirty.insert(key);
                 }
             }
         });
         if switches_changed {
             self.mark_local_services();
+        }
+        for network in parts {
+            self.mark_switches(&network);
         }
         if others_changed {
             self.mark_refused();
