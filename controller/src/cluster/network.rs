@@ -20,6 +20,9 @@ use crate::key::Network;
 const PLUGINS: [&str; 2] = ["ovn-k8s-cni-overlay", "podwire-cni"];
 /// The longest name of a network.
 const LONGEST: usize = 200;
+/// With these, rows of a network would have the names of those of nodes' gateway routers: `GR_NODE`
+/// and `ext_NODE`.
+const OF_GATEWAYS: [&str; 2] = ["GR", "ext"];
 /// The most networks that a pod is on.
 const MOST: usize = 64;
 /// The most networks in one field of a definition: each address that is given is compared with
@@ -189,6 +192,9 @@ pub(crate) fn network_name(name: Option<&str>) -> Result<Network, Mistake> {
     let problem = match name {
         "" => "it is missing".to_owned(),
         DEFAULT => "default is the network of all pods: choose another".to_owned(),
+        _ if OF_GATEWAYS.contains(&name) => {
+            format!("{name}_NODE are names of nodes' gateways: choose another")
+        }
         _ if name.len() > LONGEST => format!("it is longer than {LONGEST} characters"),
         _ if !name.bytes().all(is_good) => {
             format!(

@@ -20,13 +20,19 @@ pub struct Joins(BTreeMap<Name, u16>);
 impl Joins {
     /// What exists: the node keeps its place, unless another one has it.
     pub fn hold(&mut self, node: &str, address: IpNet) {
-        let IpAddr::V4(ip) = address.addr() else {
-            return;
+        let (is_its, place) = match address.addr() {
+            IpAddr::V4(ip) => {
+                let [a, b, c, d] = ip.octets();
+                ([a, b] == [100, 64], u16::from_be_bytes([c, d]))
+            }
+            // Of a cluster without IPv4, the only one.
+            IpAddr::V6(ip) => {
+                let [first @ .., last] = ip.segments();
+                (first == [0xfd98, 0, 0, 0, 0, 0, 0], last)
+            }
         };
-        let [a, b, c, d] = ip.octets();
-        let place = u16::from_be_bytes([c, d]);
         let is_free = place > 1 && place < u16::MAX && !self.0.values().any(|it| *it == place);
-        if [a, b] == [100, 64] && is_free {
+        if is_its && is_free && !self.0.contains_key(node) {
             self.0.insert(node.into(), place);
         }
     }
@@ -77,16 +83,22 @@ mod tests {
         let mut joins = Joins::default();
         let at = |text: &str| text.parse::<IpNet>().unwrap();
         joins.hold("b", at("100.64.0.3/16"));
-        // Others' addresses, the router's own, another node's, and one of IPv6.
+        // Others' addresses, the router's own, and another node's.
         for text in [
             "10.0.0.4/16",
+            "fd98:1::4/64",
             "100.64.0.1/16",
+            "fd98::1/64",
             "100.64.0.3/16",
-            "fd98::9/64",
+            "fd98::3/64",
         ] {
             joins.hold("x", at(text));
         }
         assert_eq!(joins.of("x"), None);
+        // Of both families the first counts; without IPv4 there is one.
+        joins.hold("b", at("fd98::8/64"));
+        joins.hold("six", at("fd98::9/64"));
+        assert_eq!(["b", "six"].map(|node| joins.of(node)), [Some(3), Some(9)]);
         assert_eq!(
             ["a", "b", "c", "a"].map(|node| joins.take(node)),
             [2, 3, 4, 2].map(Some)

@@ -124,6 +124,10 @@ impl ConnectivityArgs {
             Err(failure) => Err(failure),
         };
         let removed = remove(&test).await;
+        // What is left behind is said in any case.
+        if let (Err(_), Err(left)) = (&tested, &removed) {
+            eprintln!("kubectl podwire: {left}");
+        }
         let report = tested?;
         print(self.output.output, &report, || report.to_string())?;
         if let Some(path) = &self.junit {

@@ -143,6 +143,8 @@ impl State {
     pub(crate) fn rows_changed(&mut self, ovsdb: &Ovsdb, changed: &Changed) {
         let is_switch = |table| table == Table::LogicalSwitch.name();
         let mut switches_changed = false;
+        let mut others_changed = false;
+        let mut parts = BTreeSet::new();
         ovsdb.read(|db| {
             if changed.resynced {
                 self.learn_tiers(db);
@@ -162,16 +164,25 @@ impl State {
                     None => self.rows.remove(&uuid),
                 };
                 switches_changed |= is_switch(table) && is != was;
+                others_changed |= is.is_none() && was.is_none() && row.is_none();
                 let keys = is.iter().chain(&was).filter_map(|key| Key::parse(key));
                 for key in keys.collect::<Vec<_>>() {
                     self.mark_gateway(&key);
-                    self.mark_part(&key);
+                    if key.of == Of::Node {
+                        parts.insert(key.network.clone());
+                    }
                     self.dirty.insert(key);
                 }
             }
         });
         if switches_changed {
             self.mark_local_services();
+        }
+        for network in parts {
+            self.mark_switches(&network);
+        }
+        if others_changed {
+            self.mark_refused();
         }
         self.unblock();
         if changed.resynced {

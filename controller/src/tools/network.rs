@@ -417,7 +417,11 @@ pub async fn update(
                 listed(&holders)
             )));
         }
-        if known.differing(&asked).is_empty() {
+        // What its definition says may be refused, and so not be what it is.
+        let said = view.state.cluster.definitions.get(id);
+        let said = said.and_then(|it| it.network.as_ref().ok());
+        let is_said = said.is_some_and(|(_, said)| said.differing(&asked).is_empty());
+        if is_said && known.differing(&asked).is_empty() {
             return Ok(Done::with(Change::Unchanged, id, Some(&network)));
         }
     }

@@ -273,3 +273,39 @@ async fn another_s_rows_and_a_mistake_cost_one_node_its_gateway_and_nothing_else
     );
     controller.stop().await.unwrap();
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn gateway_routers_keep_their_places_in_a_cluster_without_ipv4() {
+    let (central, server) = (Central::start(), ApiServer::start());
+    let six = |name: &str, number: u8| {
+        let mut node = gateway(name, number);
+        let address = format!("2001:db8::{number}");
+        node["status"]["addresses"][0]["address"] = address.clone().into();
+        let annotations = &mut node["metadata"]["annotations"];
+        let entry = annotations["k8s.ovn.org/l3-gateway-config"].as_str();
+        let mut entry: Value = serde_json::from_str(entry.unwrap()).unwrap();
+        entry["default"]["ip-addresses"] = json!([format!("{address}/64")]);
+        entry["default"]["next-hops"] = json!(["fe80::1"]);
+        annotations["k8s.ovn.org/l3-gateway-config"] = entry.to_string().into();
+        annotations["k8s.ovn.org/host-addresses"] = json!([address]).to_string().into();
+        node
+    };
+    let subnets = "--cluster-subnets=fd00:10:244::/48/64";
+    let flags = ["--gateway-mode", "shared", subnets];
+    server.apply(six("node-b", 12));
+    let mut controller = Running::start(&central, &server, &flags);
+    controller.idle().await;
+    server.apply(six("node-a", 11));
+    let way = "fd00:10:244:1::/64 via fd98::3".to_owned();
+    let is_led = || routes(&central, "ovn_cluster_router").contains(&way);
+    controller
+        .until(|progress| progress.is_idle && is_led())
+        .await;
+    controller.stop().await.unwrap();
+    let mut controller = Running::start(&central, &server, &flags);
+    assert_eq!(controller.idle().await.operations, 0);
+    let port = |name: &str| column(&central, "Logical_Router_Port", name, "networks");
+    assert_eq!(port("rtoj-GR_node-b"), "fd98::2/64");
+    assert_eq!(port("rtoj-GR_node-a"), "fd98::3/64");
+    controller.stop().await.unwrap();
+}

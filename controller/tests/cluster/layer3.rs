@@ -419,3 +419,32 @@ async fn a_primary_network_of_parts_joins_the_namespaces_that_it_selects() {
     drop(agents);
     next.stop().await.unwrap();
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nodes_get_parts_of_the_subnets_that_a_network_has_and_not_of_its_former_ones() {
+    for restarts in [false, true] {
+        let (central, server, mut controller) = populated().await;
+        server.apply(divided("blue", "10.1.0.0/16/24"));
+        server.apply(asking("node-a", "first", "blue"));
+        await_entry(&server, "first", "default/blue");
+        server.delete("default", "first");
+        let port = "default.blue_default_first";
+        await_row(&central, "Logical_Switch_Port", port, false);
+        controller.idle().await;
+        if restarts {
+            controller.stop().await.unwrap();
+            server.apply(divided("blue", "10.2.0.0/16/24"));
+            controller = Running::start(&central, &server, &[]);
+        } else {
+            server.apply(divided("blue", "10.2.0.0/16/24"));
+        }
+        // The node has no part of it before it has a pod again.
+        await_row(&central, "Logical_Switch", "tenant.blue_node-a", false);
+        server.apply(asking("node-a", "second", "blue"));
+        let entry = await_entry(&server, "second", "default/blue");
+        assert_eq!(entry["ip_address"], "10.2.0.3/24", "restarted: {restarts}");
+        await_part(&server, "node-a", "tenant-blue", &json!(["10.2.0.0/24"]));
+        controller.idle().await;
+        controller.stop().await.unwrap();
+    }
+}

@@ -2,14 +2,17 @@
 
 use std::net::SocketAddr;
 
+use podwire_tests::apiserver::ApiServer;
+use podwire_tests::ovn::Central;
 use podwire_tests::traffic;
 use serde_json::{Value, json};
 
-use crate::fixture::{Running, await_row, names, populated};
+use crate::fixture::{Running, await_row, names, populate, populated};
 use crate::networks::{attached, await_event, definition};
 use crate::packets::{Named, Network, ask};
 use crate::policies::{TESTS, await_reach, connects, labelled, namespace};
-use crate::primary::{self, primary};
+use crate::primary::{self, of_shop, primary};
+use crate::tiered::{await_condition, tiered};
 use crate::user_networks::{OF_NAMESPACE, is_made, of_namespace};
 
 const KIND: &str = "MultiNetworkPolicy";
@@ -151,5 +154,58 @@ async fn where_a_policy_has_no_effect_is_said_by_an_event() {
     await_event(&server, KIND, "later", "default/red: there is no Network");
     server.apply(definition("red", "red", &subnets));
     await_row(&central, "ACL", "NP:tests:later:Ingress", true);
+    controller.stop().await.unwrap();
+}
+
+/// Has the northbound database tiers, as OVN's has from 23.06 on.
+fn give_tiers(central: &Central) {
+    let text = std::fs::read_to_string("/usr/share/ovn/ovn-nb.ovsschema").unwrap();
+    let mut schema: Value = serde_json::from_str(&text).unwrap();
+    let tier = json!({ "key": { "type": "integer", "minInteger": 0, "maxInteger": 3 } });
+    schema["tables"]["ACL"]["columns"]["tier"] = json!({ "type": tier });
+    let file = "/run/ovn/tiers.ovsschema";
+    std::fs::write(central.machine().path(file), schema.to_string()).unwrap();
+    let convert = format!("convert {} {file}", central.local_northbound());
+    central.machine().run("ovsdb-client", convert);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_network_has_the_policies_of_the_cluster_while_it_is_a_primary_one() {
+    let (central, server) = (Central::start(), ApiServer::start());
+    give_tiers(&central);
+    populate(&server);
+    server.apply(primary::labelled("shop"));
+    server.apply(policy("some", "shop/red", &json!({ "podSelector": {} })));
+    let of_cluster = |name: &str, priority: u8| {
+        let rules = json!([{ "action": "Deny", "from": [{ "namespaces": {} }] }]);
+        let spec = json!({ "priority": priority, "ingress": rules });
+        server.apply(tiered("AdminNetworkPolicy", name, &spec));
+    };
+    of_cluster("deny", 10);
+    let mut controller = Running::start(&central, &server, &[]);
+    let await_acl = |network: &str, policy: &str, is_there: bool| {
+        let controller = format!("{network}-network-controller");
+        let ids = json!([
+            ["k8s.ovn.org/owner-controller", controller],
+            ["k8s.ovn.org/name", policy],
+        ]);
+        let own = json!([["external_ids", "includes", ["map", ids]]]);
+        let until = if is_there { "!=" } else { "==" };
+        let northbound = central.northbound();
+        let waited = northbound.wait("ACL", own, until, &["name"], json!([]));
+        assert!(waited.is_ok(), "{policy} on {network}: {is_there}");
+    };
+    // Its condition is a change of it. When one that comes after that is known, nothing tells of it
+    // any more.
+    await_condition(&server, ("AdminNetworkPolicy", "deny"), "Applied");
+    of_cluster("later", 11);
+    await_acl("default", "later", true);
+    for role in ["secondary", "primary", "secondary"] {
+        server.apply(of_shop("red", role, "10.1.0.0/24"));
+        let is_primary = role == "primary";
+        await_acl("red", "tests:some", !is_primary);
+        await_acl("red", "deny", is_primary);
+    }
+    controller.idle().await;
     controller.stop().await.unwrap();
 }

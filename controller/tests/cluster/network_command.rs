@@ -6,7 +6,7 @@ use podwire_tests::schema::assert_valid;
 use serde_json::{Value, json};
 
 use crate::fixture::{Running, await_row, column, flags, names, pod_of, populate, populated};
-use crate::networks::ASKED;
+use crate::networks::{ASKED, await_event};
 use crate::user_networks::{
     OF_CLUSTER, OF_NAMESPACE, is_made, layer2, namespace, of_namespace, of_team,
 };
@@ -425,4 +425,34 @@ fn of_two_who_make_one_network_at_the_same_time_one_is_refused() {
         let switches = names(&central, "Logical_Switch");
         assert_eq!(switches.len(), round + 1, "{switches:?}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_that_is_refused_while_pods_are_on_the_network_is_taken_back() {
+    let (central, server, mut controller) = populated().await;
+    let run = |line: &str| network(&central, &server, line);
+    let (code, text) = run("create shop/blue --subnets 10.1.0.0/24");
+    assert_eq!(code, Some(0), "{text}");
+    let mut pod = pod_of("node-a", "asking");
+    pod["metadata"]["annotations"][ASKED] = "shop/blue".into();
+    server.apply(pod);
+    let port = "shop.blue_default_asking";
+    await_row(&central, "Logical_Switch_Port", port, true);
+    let mut object = server
+        .object("NetworkAttachmentDefinition", "shop", "blue")
+        .unwrap();
+    let mut other = config(&server, "blue");
+    other["subnets"] = "10.9.0.0/24".into();
+    object["spec"]["config"] = other.to_string().into();
+    server.apply(object);
+    let part = "can't be changed while pods are on the network";
+    await_event(&server, "NetworkAttachmentDefinition", "blue", part);
+    let back = "update shop/blue --subnets 10.1.0.0/24";
+    for said in ["updated shop/blue", "is so already"] {
+        let (code, text) = run(back);
+        assert!(code == Some(0) && text.contains(said), "{text}");
+        assert_eq!(config(&server, "blue")["subnets"], "10.1.0.0/24");
+    }
+    controller.idle().await;
+    controller.stop().await.unwrap();
 }

@@ -350,6 +350,9 @@ async fn mistakes_are_named_on_their_object_and_stop_no_other() {
     ));
     central.nbctl("ls-add theirs_ovn_layer2_switch");
     server.apply(definition("theirs", "theirs", &json!({})));
+    for (name, network) in [("gr", "GR"), ("ext", "ext")] {
+        server.apply(definition(name, network, &json!({})));
+    }
     server.apply(definition(
         "twin",
         "a-b",
@@ -362,6 +365,11 @@ async fn mistakes_are_named_on_their_object_and_stop_no_other() {
         ),
         ("a.b", "a.b and a-b would have rows of the same names"),
         ("theirs", "does not belong to this controller"),
+        ("gr", "name of its spec.config: GR_NODE are names of nodes"),
+        (
+            "ext",
+            "name of its spec.config: ext_NODE are names of nodes",
+        ),
         (
             "twin",
             "defined by another NetworkAttachmentDefinition with other subnets",
@@ -441,7 +449,7 @@ async fn what_becomes_of_a_topology_that_is_not_known_leaves_no_row_and_takes_no
 }
 
 /// Made on a day of January.
-fn made(day: u8, mut definition: Value) -> Value {
+pub(crate) fn made(day: u8, mut definition: Value) -> Value {
     let metadata = &mut definition["metadata"];
     metadata["creationTimestamp"] = format!("2026-01-{day:02}T00:00:00Z").into();
     definition

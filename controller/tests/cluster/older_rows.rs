@@ -62,14 +62,14 @@ fn make_older(central: &Central) {
 
 /// Tables as they were after a number of the log's records.
 #[derive(Default)]
-struct Replay {
+pub(crate) struct Replay {
     ports: BTreeMap<String, BTreeSet<String>>,
     acls: BTreeMap<String, BTreeSet<String>>,
     of_acl: BTreeMap<String, (String, String)>,
 }
 
 impl Replay {
-    fn apply(&mut self, record: &Value) {
+    pub(crate) fn apply(&mut self, record: &Value) {
         for (uuid, row) in record["ACL"].as_object().into_iter().flatten() {
             let text = |column: &str| row[column].as_str().map(str::to_owned);
             match row.is_null() {
@@ -99,14 +99,14 @@ impl Replay {
     }
 
     /// What the ACLs of a port's groups do.
-    fn acls_of(&self, port: &str) -> Vec<&(String, String)> {
+    pub(crate) fn acls_of(&self, port: &str) -> Vec<&(String, String)> {
         let own = self.ports.iter().filter(|(_, ports)| ports.contains(port));
         let acls = own.filter_map(|(group, _)| self.acls.get(group)).flatten();
         acls.filter_map(|acl| self.of_acl.get(acl)).collect()
     }
 }
 
-fn uuids(value: &Value) -> BTreeSet<String> {
+pub(crate) fn uuids(value: &Value) -> BTreeSet<String> {
     let text = value.to_string();
     let words = text
         .split('"')
@@ -115,7 +115,7 @@ fn uuids(value: &Value) -> BTreeSet<String> {
 }
 
 /// The records of the northbound database's log.
-fn records(central: &Central) -> Vec<Value> {
+pub(crate) fn records(central: &Central) -> Vec<Value> {
     let log = std::fs::read_to_string(central.machine().path("/run/ovn/ovnnb_db.db")).unwrap();
     let records = log
         .lines()

@@ -3,13 +3,15 @@
 use std::net::{IpAddr, SocketAddr};
 use std::thread;
 
-use podwire_tests::apiserver::{ApiServer, endpoints, pod, pod_on, service};
+use podwire_tests::apiserver::{ApiServer, endpoints, node, pod, pod_on, service};
 use podwire_tests::ovn::Central;
 use podwire_tests::{Place, Pod, links, traffic};
 use serde_json::{Value, json};
 
-use crate::fixture::{Running, annotation, await_network, await_row, column, populate};
-use crate::networks::{NETWORKS, await_event, definition};
+use crate::fixture::{
+    Running, annotation, await_network, await_row, column, names, populate, populated,
+};
+use crate::networks::{ASKED, NETWORKS, await_event, definition, made};
 use crate::packets::Network;
 use crate::user_networks::{OF_NAMESPACE, is_made, of_namespace};
 
@@ -28,6 +30,15 @@ pub(crate) fn labelled(name: &str) -> Value {
 
 pub(crate) fn primary(subnet: &str) -> Value {
     json!({ "topology": "Layer2", "layer2": { "role": "Primary", "subnets": [subnet] } })
+}
+
+/// A definition in the namespace `shop`, of the network of its name.
+pub(crate) fn of_shop(name: &str, role: &str, subnet: &str) -> Value {
+    let of = format!("shop/{name}");
+    let more = json!({ "role": role, "subnets": subnet, "netAttachDefName": of });
+    let mut definition = definition(name, name, &more);
+    definition["metadata"]["namespace"] = "shop".into();
+    definition
 }
 
 fn address(entry: &Value) -> IpAddr {
@@ -266,7 +277,7 @@ async fn a_namespace_has_one_primary_network_by_its_label_and_a_pod_waits_for_th
     server.await_object(("Pod", "open", "new"), is_there);
     assert_eq!(await_network(&server, "open", "usual"), usual);
     // Who asks for another's primary network does not get it.
-    let asked = json!({ crate::networks::ASKED: "shop/blue" });
+    let asked = json!({ ASKED: "shop/blue" });
     server.apply(pod("node-a", "open", "thief", "uid-of-thief", asked));
     await_event(
         &server,
@@ -416,5 +427,106 @@ async fn what_a_user_writes_leads_out_of_no_primary_network_nor_to_its_routers_a
         !vips.contains("10.1.0.2") && !vips.contains("10.96.0.1:"),
         "{vips}"
     );
+    controller.stop().await.unwrap();
+}
+
+/// A new leader has the lists one after the other.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_waits_for_the_list_of_definitions_and_is_on_the_oldest_ones_network() {
+    let (central, server) = (Central::start(), ApiServer::start());
+    populate(&server);
+    server.apply(labelled("shop"));
+    server.apply(made(2, of_shop("a", "primary", "10.1.0.0/24")));
+    server.apply(made(1, of_shop("b", "primary", "10.2.0.0/24")));
+    let mut controller = Running::start(&central, &server, &[]);
+    controller.idle().await;
+    controller.stop().await.unwrap();
+    let of_shop =
+        |name: &str, asked: Value| pod("node-a", "shop", name, &format!("uid-of-{name}"), asked);
+    server.apply(of_shop("early", json!({})));
+    let begun = server.requests().len();
+    server.withhold(Some("network-attachment-definitions"));
+    let mut controller = Running::start(&central, &server, &[]);
+    server.await_requests("watches of namespaces and services", |all| {
+        let watches = all.iter().skip(begun).filter(|it| it.is_watch());
+        let has = |kind: &str| watches.clone().any(|it| it.path.ends_with(kind));
+        has("/namespaces") && has("/services")
+    });
+    // What comes after it: then it was looked at.
+    server.apply(node("later", "192.0.2.9"));
+    await_row(&central, "Logical_Switch", "later", true);
+    let ports = names(&central, "Logical_Switch_Port");
+    assert!(!ports.iter().any(|it| it.contains("early")), "{ports:?}");
+    server.withhold(None);
+    let is_there =
+        |pod: &Value| annotation(pod, NETWORKS).is_some_and(|it| it["shop/b"]["role"] == "primary");
+    server.await_object(("Pod", "shop", "early"), is_there);
+    // Events come in their order.
+    server.apply(of_shop("thief", json!({ ASKED: "shop/b" })));
+    await_event(
+        &server,
+        "Pod",
+        "thief",
+        "shop/b: a primary network has the pods",
+    );
+    let events = server.events();
+    let mut own = events
+        .iter()
+        .filter(|it| it["involvedObject"]["name"] == "early");
+    assert_eq!(own.next(), None);
+    controller.idle().await;
+    controller.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refused_network_comes_when_what_was_in_its_way_is_gone() {
+    let (central, server, mut controller) = populated().await;
+    server.apply(labelled("shop"));
+    server.apply(service("default", "wide", "10.3.0.9", 80));
+    let switch = "foreign_ovn_layer2_switch";
+    let router = "own_ovn_cluster_router";
+    central.nbctl(format!("ls-add {switch}"));
+    central.nbctl(format!("lr-add {router}"));
+    await_row(
+        &central,
+        "Load_Balancer",
+        "Service_default/wide_TCP_cluster",
+        true,
+    );
+    for (name, role, subnet, part) in [
+        (
+            "served",
+            "secondary",
+            "10.3.0.0/24",
+            "10.3.0.9/32 (the cluster IPs of services)",
+        ),
+        ("foreign", "secondary", "10.4.0.0/24", switch),
+        ("own", "primary", "10.5.0.0/24", router),
+    ] {
+        server.apply(of_shop(name, role, subnet));
+        server.await_events(name, |events| {
+            let mut own = events
+                .iter()
+                .filter(|it| it["involvedObject"]["name"] == name);
+            own.any(|it| {
+                it["reason"] == "NetworkConflict" && it["message"].to_string().contains(part)
+            })
+        });
+    }
+    controller.idle().await;
+    let made = || names(&central, "Logical_Switch");
+    assert!(
+        !made().iter().any(|it| it.ends_with("layer2_switch")),
+        "{:?}",
+        made()
+    );
+    server.delete_object("Service", "default", "wide");
+    await_row(&central, "Logical_Switch", "served_ovn_layer2_switch", true);
+    central.nbctl(format!("ls-del {switch}"));
+    await_row(&central, "Logical_Switch", switch, true);
+    central.nbctl(format!("lr-del {router}"));
+    await_row(&central, "Logical_Router", router, true);
+    await_row(&central, "Logical_Switch", "own_ovn_layer2_switch", true);
+    controller.idle().await;
     controller.stop().await.unwrap();
 }

@@ -3,18 +3,20 @@
 
 use std::net::SocketAddr;
 
-use podwire_tests::apiserver::{endpoints, pod, pod_on, service};
+use podwire_tests::apiserver::{ApiServer, endpoints, pod, pod_on, service};
+use podwire_tests::ovn::Central;
 use podwire_tests::schema::assert_valid;
 use podwire_tests::{Pod, traffic};
 use serde_json::{Value, json};
 
-use crate::fixture::{Running, annotation, await_network, await_row, names};
+use crate::fixture::{Running, annotation, await_network, await_row, column, names, populate};
 use crate::flood::{FIRST, close, restart_everything, start_pods, starts};
 use crate::members::{atoms, ports_in};
-use crate::networks::NETWORKS;
+use crate::networks::{NETWORKS, await_event};
+use crate::older_rows::{Replay, records, uuids};
 use crate::packets::{Named, Network, ask};
 use crate::policies::{TESTS, await_reach, connects, labelled, namespace, policy};
-use crate::primary::{LABEL, primary};
+use crate::primary::{self, LABEL, of_shop, primary};
 use crate::tools;
 use crate::user_networks::{OF_NAMESPACE, is_made, of_namespace};
 
@@ -347,4 +349,36 @@ async fn explain_says_what_locks_a_pod_and_follows_it_on_its_own_network() {
     assert_valid("controllerExplain", &json);
     assert_eq!(json["primaryNetwork"], "tests_blue");
     controller.stop().await.unwrap();
+}
+
+/// The database's log says what each transaction made.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_transaction_opens_a_pod_whose_network_becomes_a_primary_one() {
+    let (central, server) = (Central::start(), ApiServer::start());
+    populate(&server);
+    server.apply(primary::labelled("shop"));
+    server.apply(policy("shop", "deny", json!({ "podSelector": {} })));
+    server.apply(of_shop("red", "secondary", "10.1.0.0/24"));
+    let mut controller = Running::start(&central, &server, &[]);
+    await_row(&central, "Logical_Switch", "red_ovn_layer2_switch", true);
+    server.apply(pod("node-a", "shop", "early", "uid-of-early", json!({})));
+    await_event(&server, "Pod", "early", "has the label");
+    controller.idle().await;
+    server.apply(of_shop("red", "primary", "10.1.0.0/24"));
+    let name = "shop.red_shop_early";
+    await_row(&central, "Logical_Switch_Port", name, true);
+    controller.idle().await;
+    controller.stop().await.unwrap();
+    let port = column(&central, "Logical_Switch_Port", name, "_uuid");
+    let port = uuids(&port).pop_first().unwrap();
+    let mut replay = Replay::default();
+    let mut after = 0;
+    for record in records(&central) {
+        replay.apply(&record);
+        after += usize::from(after > 0 || !record["Logical_Switch_Port"][&port].is_null());
+        let mut acls = replay.acls_of(&port).into_iter();
+        let is_closed = acls.any(|(action, text)| action == "drop" && text.starts_with("outport"));
+        assert!(after == 0 || is_closed, "{after}: {record}");
+    }
+    assert!(after > 0);
 }

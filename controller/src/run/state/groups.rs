@@ -39,8 +39,9 @@ impl Default for Unswept {
 }
 
 /// What names sets of peers.
-const POLICIES: [Of; 4] = [
+const POLICIES: [Of; 5] = [
     Of::Policy,
+    Of::MultiPolicy,
     Of::ClusterPolicy,
     Of::AdminPolicy,
     Of::BaselinePolicy,
@@ -244,6 +245,11 @@ impl State {
         match key.of {
             Of::Namespace => unread.any(|it| it.of == Of::Policy && it.namespace == key.name),
             Of::Peers => unread.any(|it| POLICIES.contains(&it.of)),
+            // Those of a MultiNetworkPolicy, or of a NetworkPolicy.
+            Of::Policy if key.network != Network::DEFAULT => {
+                let of = [Of::MultiPolicy, Of::Policy];
+                unread.any(|it| of.contains(&it.of) && it.id() == key.id())
+            }
             _ => self.unreadable.contains(&key.clone().on(Network::DEFAULT)),
         }
     }

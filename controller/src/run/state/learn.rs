@@ -287,6 +287,10 @@ impl State {
     }
 
     pub(crate) fn learn_service(&mut self, id: ObjectName, service: Option<Service>) {
+        let ips = |it: &Service| it.cluster_ips.clone();
+        if self.cluster.services.get(&id).map(ips) != service.as_ref().map(ips) {
+            self.mark_refused();
+        }
         set(&mut self.cluster.services, id.clone(), service);
         self.mark_open(&id);
         self.mark_exposed(&id.0);

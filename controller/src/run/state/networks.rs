@@ -51,6 +51,8 @@ pub(crate) struct Networks {
     former: BTreeSet<Network>,
     /// The pods that ask for a definition.
     asking: BTreeMap<ObjectName, BTreeSet<ObjectName>>,
+    /// Networks that have got another role, and not yet the policies of that.
+    turned: BTreeSet<Network>,
 }
 
 impl Networks {
@@ -159,7 +161,7 @@ impl State {
     }
 
     /// What was in the way of refused networks may be gone.
-    fn mark_refused(&mut self) {
+    pub(super) fn mark_refused(&mut self) {
         let refused = self.networks.refused.keys();
         let defined = refused.filter_map(|id| self.cluster.definitions.get(id));
         let defined = defined.filter_map(|it| Some(shared(&it.network.as_ref().ok()?.0)));
@@ -404,6 +406,12 @@ impl State {
         if is_changed {
             self.mark_exits_of(network);
         }
+        if let (Some(before), Some(after)) = (&present, &shape)
+            && before.role != after.role
+        {
+            self.networks.turned.insert(network.clone());
+            self.mark_open_sets();
+        }
         match &shape {
             Some(shape) => {
                 // With nobody on it, it is another network.
@@ -488,10 +496,13 @@ impl State {
         if let Some(problem) = self.unreachable(shape) {
             return Some(problem);
         }
-        let (table, name) = rows::shared_row(network, shape);
         let key = shared(network);
-        let free = plan.may_have(&key, table, &name);
-        free.err().map(|error| error.to_string())
+        let rows = self.rows_of_network(network, shape);
+        let mut named = rows.iter().filter(|row| row.table.is_named());
+        named.find_map(|row| {
+            let free = plan.may_have(&key, row.table, &row.name);
+            free.err().map(|error| error.to_string())
+        })
     }
 
     /// Why pods would not reach what they should by a network's subnets.

@@ -151,13 +151,8 @@ impl State {
             Of::Pod => self.wanted_of_pod(&key.id(), plan, effects),
             Of::Service => {
                 let id = key.id();
-                let mut rows = self.wanted_of_service(&id, plan, effects);
+                let Wanted { rows, mut members } = self.wanted_of_service(&id, plan, effects);
                 let service = self.cluster.services.get(&id);
-                let open = service
-                    .map(|it| self.open_rows(&id, it))
-                    .unwrap_or_default();
-                rows.extend(open.rows);
-                let mut members = open.members;
                 let inside = service.filter(|_| self.has_primaries());
                 let inside = inside.into_iter().flat_map(|it| &it.cluster_ips);
                 members.extend(inside.map(|it| want::policy::inside_member((*it).into())));
@@ -500,11 +495,27 @@ impl State {
         plan: &Plan<'_>,
     ) -> (Vec<want::Row>, Option<String>) {
         let mut effects = Effects::default();
-        let rows = self.wanted_of_service(id, plan, &mut effects);
+        let Wanted { rows, .. } = self.wanted_of_service(id, plan, &mut effects);
         (rows, effects.warning.map(|(_, text)| text))
     }
 
+    /// Its load balancers, and the sets of its endpoints that locked pods reach.
     fn wanted_of_service(
+        &mut self,
+        id: &ObjectName,
+        plan: &Plan<'_>,
+        effects: &mut Effects,
+    ) -> Wanted {
+        let mut rows = self.balancers_of(id, plan, effects);
+        let service = self.cluster.services.get(id);
+        let open = service.map(|it| self.open_rows(id, it));
+        let open = open.unwrap_or_default();
+        rows.extend(open.rows);
+        let members = open.members;
+        Wanted { rows, members }
+    }
+
+    fn balancers_of(
         &mut self,
         id: &ObjectName,
         plan: &Plan<'_>,

@@ -209,6 +209,14 @@ impl State {
         let missing = || (format!("network {} is not there yet", network.name()), None);
         let shape = self.networks.live.get(network).cloned();
         let shape = shape.ok_or_else(missing)?;
+        let held = self.networks.held.get(&attachment.pod);
+        let is_new = held.is_none_or(|it| !it.contains_key(&attachment.entry));
+        // Its policies are made in the next pass: until then it would be open. And which ones are
+        // for it, and whether its definition is refused, shows when all definitions are listed.
+        let is_unknown = is_new && self.is_key_held(&shared(network));
+        if is_unknown || self.networks.turned.contains(network) {
+            return Err((String::new(), None));
+        }
         self.take_part((network, &shape), &pod.node)
             .map_err(|problem| (problem, None))?;
         let switch = rows::switch(network, &shape, &pod.node);
@@ -235,8 +243,7 @@ impl State {
             }
             error => (error.to_string(), None),
         })?;
-        let held = self.networks.held.get(&attachment.pod);
-        if held.is_none_or(|it| !it.contains_key(&attachment.entry)) && self.is_primary(network) {
+        if is_new && self.is_primary(network) {
             self.mark_services_of(&attachment.pod.0);
         }
         self.hold(attachment, network);

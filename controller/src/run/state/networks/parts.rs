@@ -92,8 +92,10 @@ impl State {
             let key = super::super::owner_of(&row);
             let is_its = |key: &Key| key.of == Of::Node && key.network == *network;
             if let Some(key) = key.filter(is_its) {
-                let nets = addresses_of_port(&row).addresses.into_iter();
-                space.subnets.hold(&key.name, nets.map(|it| it.trunc()));
+                for net in addresses_of_port(&row).addresses {
+                    // Not what is left of a network of this name that had other subnets.
+                    let _ = space.subnets.keep(&key.name, &[net.trunc()]);
+                }
             }
         }
         let mut nodes: Vec<(&Name, &Node)> = self.cluster.nodes.iter().collect();
@@ -213,17 +215,17 @@ impl State {
         self.dirty.extend(keys);
     }
 
-    /// What depends on a part's rows: the services that its switch has.
-    pub(in crate::run::state) fn mark_part(&mut self, key: &Key) {
-        if key.of != Of::Node || !self.is_primary(&key.network) {
+    /// What depends on the rows of a network's parts: the services that their switches have.
+    pub(in crate::run::state) fn mark_switches(&mut self, network: &Network) {
+        if !self.is_primary(network) {
             return;
         }
         let defined = self.cluster.definitions.iter();
         let defined = defined.filter_map(|(id, it)| {
             let (of, _) = it.network.as_ref().ok()?;
-            (*of == key.network).then(|| id.0.clone())
+            (of == network).then(|| id.0.clone())
         });
-        let held = self.networks.holders(&key.network).map(|it| it.0.clone());
+        let held = self.networks.holders(network).map(|it| it.0.clone());
         let namespaces: BTreeSet<Name> = defined.chain(held).collect();
         for namespace in namespaces {
             self.mark_services_of(&namespace);

@@ -30,6 +30,8 @@ pub(in crate::run::state) struct Scope {
     namespaces: BTreeMap<Name, Option<Instant>>,
     /// Or which MultiNetworkPolicies.
     multi: BTreeSet<ObjectName>,
+    /// Whether those of the whole cluster are among them.
+    has_tiered: bool,
 }
 
 /// By network.
@@ -53,7 +55,7 @@ impl Scope {
 
     /// Learns a policy of the whole cluster.
     pub(in crate::run::state) fn learn_tiered(&mut self, key: &Key, content: Option<&Content>) {
-        if self.multi.is_empty() {
+        if self.has_tiered {
             self.policies.set_tiered(key.clone(), content.cloned());
         }
     }
@@ -175,13 +177,8 @@ impl State {
         for network in wanted.keys().chain(multi.keys()) {
             self.scopes.entry(network.clone()).or_insert_with(|| {
                 let has_tiers = self.policies.has_tiers();
-                let mut policies = Policies::on(network.clone(), has_tiers);
-                let tiered = self.policies.tiered();
-                for (key, content) in tiered.filter(|_| wanted.contains_key(network)) {
-                    policies.set_tiered(key.clone(), Some(content.clone()));
-                }
                 Scope {
-                    policies,
+                    policies: Policies::on(network.clone(), has_tiers),
                     ..Scope::default()
                 }
             });
@@ -189,6 +186,16 @@ impl State {
         let now = Instant::now();
         let (nobody, nothing) = (BTreeSet::new(), BTreeSet::new());
         for (network, scope) in &mut self.scopes {
+            // A network may have become a primary one, or one that is not. One that is gone keeps
+            // what it has until its namespaces have rested.
+            let is_secondary = multi.contains_key(network);
+            let has_tiered = wanted.contains_key(network) || (scope.has_tiered && !is_secondary);
+            if std::mem::replace(&mut scope.has_tiered, has_tiered) != has_tiered {
+                for (key, content) in self.policies.tiered() {
+                    let content = has_tiered.then(|| content.clone());
+                    scope.policies.set_tiered(key.clone(), content);
+                }
+            }
             let own = multi.get(network).unwrap_or(&nothing);
             let former = std::mem::replace(&mut scope.multi, own.clone());
             for id in former.symmetric_difference(own) {
@@ -236,6 +243,9 @@ impl State {
             }
             stays
         });
+        if !std::mem::take(&mut self.networks.turned).is_empty() {
+            self.unblock();
+        }
     }
 
     /// What exists wins.

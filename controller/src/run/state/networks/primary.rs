@@ -59,6 +59,10 @@ impl State {
             return Ok(None);
         }
         let none = |message: String| Err(Problem::blocked("NoAttachment", message));
+        // The oldest one may come yet.
+        if self.is_held(Of::Definition) {
+            return none(String::new());
+        }
         let Some(definition) = self.primary_definition(&id.0) else {
             return none(format!(
                 "its namespace has the label {LABEL}, and no primary network yet"
