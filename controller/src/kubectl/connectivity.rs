@@ -34,6 +34,9 @@ const AT_ONCE: usize = 16;
 const NEIGHBOURS: usize = 3;
 /// How often a path that fails is tried: what has just been made may not be everywhere yet.
 const ROUNDS: usize = 4;
+/// The longest deadline: before another test takes this one's namespace for one that was left
+/// behind.
+const LONGEST: i64 = 600;
 /// So long before the deadline nothing is tried any more.
 const REPORT: Duration = Duration::from_secs(1);
 
@@ -53,7 +56,7 @@ pub struct ConnectivityArgs {
     external: Option<SocketAddr>,
     /// How many seconds all of it has
     #[arg(long, value_name = "SECONDS", default_value = "60")]
-    #[arg(value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=LONGEST))]
     deadline: u16,
     #[command(flatten)]
     output: OutputArgs,

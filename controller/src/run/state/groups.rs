@@ -224,8 +224,9 @@ impl State {
         };
         let is_coming = match error {
             DiffError::Missing { table, .. } => {
-                let mut retries = self.retries.iter().map(|(_, key)| key);
-                retries.any(|key| is_made_by(table, key) && !self.refused_rows.contains_key(key))
+                let retries = self.retries.iter().map(|(_, key)| key);
+                let mut coming = retries.chain(&self.held);
+                coming.any(|key| is_made_by(table, key) && !self.refused_rows.contains_key(key))
             }
             DiffError::Foreign { .. } | DiffError::Taken { .. } => false,
         };
