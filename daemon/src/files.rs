@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use hyper::body::Buf as _;
 use nix::errno::Errno;
 use nix::libc;
-use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
+use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, WatchDescriptor};
 use tokio::net::unix::pipe;
 
 /// The events of files in directories, or in the nearest ones above them that exist.
@@ -113,10 +113,7 @@ impl FileEvents {
             .iter()
             .filter_map(|it| it.parent().zip(it.file_name()))
         {
-            if !directory.exists() {
-                fs::create_dir_all(directory)?;
-            }
-            let watch = inotify.add_watch(directory, NAMES)?;
+            let watch = watch_made(&inotify, directory)?;
             let names = awaited.entry(watch.as_raw()).or_default();
             names.insert(name.as_bytes().to_owned());
         }
@@ -234,6 +231,27 @@ fn add(
         // A directory created before its parent was watched caused no event.
         if !missing.is_some_and(Path::is_dir) {
             return Ok(());
+        }
+    }
+}
+
+/// How often a directory is made again that somebody removes before it is watched.
+const MOST_REMOVALS: usize = 100;
+
+/// Watches a directory for [`NAMES`], and makes it if it is missing.
+fn watch_made(inotify: &Inotify, directory: &Path) -> io::Result<WatchDescriptor> {
+    let mut removals = 0;
+    loop {
+        let made = match directory.exists() {
+            true => Ok(()),
+            false => fs::create_dir_all(directory),
+        };
+        let watched = made.and_then(|()| Ok(inotify.add_watch(directory, NAMES)?));
+        match watched {
+            Err(error) if error.kind() == io::ErrorKind::NotFound && removals < MOST_REMOVALS => {
+                removals += 1;
+            }
+            watched => return watched,
         }
     }
 }

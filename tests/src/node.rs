@@ -95,6 +95,13 @@ impl TestNode {
         run_in(self.place(), program, arguments).or_fail()
     }
 
+    /// Removes a directory that a program makes again at once, so that `rm` may find it no longer
+    /// empty.
+    #[track_caller]
+    pub fn remove_under(&self, directory: &str) {
+        self.run("sh", ["-c", &format!("rm -r {directory}; true")]);
+    }
+
     /// Starts ovsdb-server, on the database that is there or a new one, and waits until it listens.
     #[track_caller]
     pub fn start_ovsdb_server(&self) {

@@ -627,7 +627,7 @@ fn the_record_of_what_was_done_comes_back_when_somebody_removes_it() {
     let node = machine.node();
     let journal = || node.run("cat", "/run/podwire/node/journal");
     let written = journal();
-    node.run("rm", "-r /run/podwire");
+    node.remove_under("/run/podwire");
     run.await_log("the role's record was removed", 1);
     assert_eq!(journal(), written);
     node.run("nft", "flush ruleset");
