@@ -400,6 +400,18 @@ fn a_switch_that_knows_no_limit_of_connections_is_told_while_it_does_not() {
     run.stop();
 }
 
+/// Waits for the last of the Node's annotations: an answer that is awaited still would be held.
+#[track_caller]
+fn await_all_written(server: &ApiServer) -> Value {
+    let last = "k8s.ovn.org/l3-gateway-config";
+    let is_written = |node: &Value| node["metadata"]["annotations"].get(last).is_some();
+    server.await_object(("Node", "", "node-a"), is_written)
+}
+
+fn writes(requests: &[Request]) -> usize {
+    requests.iter().filter(|it| it.method == "PATCH").count()
+}
+
 #[test]
 fn a_write_for_a_node_that_was_replaced_meanwhile_is_no_failure() {
     let machine = Machine::new();
@@ -409,11 +421,7 @@ fn a_write_for_a_node_that_was_replaced_meanwhile_is_no_failure() {
     let run = machine.start_run(format!("--k8s-apiserver {}", server.url()));
     let own = "k8s.ovn.org/host-cidrs";
     let is_written = |node: &Value| node["metadata"]["annotations"].get(own).is_some();
-    // Its last: an answer that is still awaited would be held, too.
-    let last = "k8s.ovn.org/l3-gateway-config";
-    let is_all_written = |node: &Value| node["metadata"]["annotations"].get(last).is_some();
-    server.await_object(("Node", "", "node-a"), is_all_written);
-    let writes = |requests: &[Request]| requests.iter().filter(|it| it.method == "PATCH").count();
+    await_all_written(&server);
     let before = writes(&server.requests());
 
     server.hold(true);
@@ -442,10 +450,7 @@ fn a_write_that_was_made_though_nobody_heard_the_answer_is_no_trouble_for_long()
     let server = ApiServer::start_in(machine.node().place());
     server.apply(apiserver::node("node-a", "192.0.2.11"));
     let run = machine.start_run(format!("--k8s-apiserver {}", server.url()));
-    let last = "k8s.ovn.org/l3-gateway-config";
-    let is_all_written = |node: &Value| node["metadata"]["annotations"].get(last).is_some();
-    let written = server.await_object(("Node", "", "node-a"), is_all_written);
-    let writes = |requests: &[Request]| requests.iter().filter(|it| it.method == "PATCH").count();
+    let written = await_all_written(&server);
     let before = writes(&server.requests());
     server.hold(true);
     server.apply(apiserver::node("node-a", "192.0.2.11"));

@@ -194,7 +194,7 @@ impl Wiring {
         })?;
         quiet?;
         if spec.pod_ipv6.believes_routers() && observe::has_ipv6_default(&mut socket)? {
-            self.inside(netns, || Ok(sysctl::take_no_default_route(name)))??;
+            self.inside(netns, || Ok(sysctl::take_default_routes(name, false)))??;
         }
         // Both ends get their carrier, and IPv6 sends its first messages.
         steps.time("pod end up", || set_up(&mut socket, name, ifindex))?;

@@ -53,19 +53,17 @@ pub(super) fn enable_ipv6(link: &str) -> Result<(), Error> {
     set_disable_ipv6("lo", false).and(set_disable_ipv6(link, false))
 }
 
-/// Has a pod's link take no default route of the routers that it believes.
-pub(super) fn take_no_default_route(pod_end: &str) -> Result<(), Error> {
-    set(format!("net/ipv6/conf/{pod_end}/accept_ra_defrtr"), "0")
+/// Whether a pod's link takes default routes of the routers that it believes.
+pub(super) fn take_default_routes(link: &str, wanted: bool) -> Result<(), Error> {
+    let value = if wanted { "1" } else { "0" };
+    set(format!("net/ipv6/conf/{link}/accept_ra_defrtr"), value)
 }
 
 /// Has a pod's link believe routers, and take default routes of them if wanted.
 pub(super) fn believe_routers(link: &str, with_default_routes: bool) -> Result<(), Error> {
     enable_ipv6(link)?;
     let set = |name, value| set(format!("net/ipv6/conf/{link}/{name}"), value);
-    set(
-        "accept_ra_defrtr",
-        if with_default_routes { "1" } else { "0" },
-    )?;
+    take_default_routes(link, with_default_routes)?;
     set("autoconf", "1")?;
     // Also if the pod forwards.
     set("accept_ra", "2")
